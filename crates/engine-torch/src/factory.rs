@@ -1,0 +1,112 @@
+//! Makes an engine: device, model, warm-up, in this order, on the thread that will own it.
+
+use haloflow_engine::{ElementKind, Engine, EngineError, EngineErrorKind, EngineFactory, EngineSpec};
+use tch::{Device, Tensor};
+
+use crate::cause::Cause;
+use crate::engine::TorchEngine;
+use crate::ffi;
+use crate::model::Model;
+use crate::options::{TorchDevice, TorchOptions};
+use crate::shape::{check_channels, check_positive, output_channels, output_kind, plural, tensor_size, torch_kind};
+
+/// Makes a libtorch engine from its options.
+pub struct TorchFactory {
+    options: TorchOptions,
+}
+
+impl TorchFactory {
+    /// A factory for an engine of these options. Nothing is checked or loaded before [`EngineFactory::make`].
+    #[must_use]
+    pub fn new(options: TorchOptions) -> Self {
+        Self { options }
+    }
+}
+
+impl EngineFactory for TorchFactory {
+    fn device(&self) -> String {
+        self.options.device.to_string()
+    }
+
+    fn make(self: Box<Self>) -> Result<Box<dyn Engine>, EngineError> {
+        let name = self.device();
+        match make(&self.options, &name) {
+            Ok(engine) => Ok(Box::new(engine)),
+            Err(cause) => Err(cause.on(&name)),
+        }
+    }
+}
+
+fn make(options: &TorchOptions, name: &str) -> Result<TorchEngine, Cause> {
+    let asked = asked_spec(options);
+    check_positive(&asked)?;
+    let device = existing_device(options.device)?;
+    ffi::configure(options.intra_op_threads, options.tf32, options.cudnn_benchmark)?;
+    let model = Model::load(&options.model, device, options.kind)?;
+    let warm = warm_up(&model, device, asked)?;
+    if let Some(expected) = options.channels_out {
+        check_channels(warm.spec.channels_out, expected)?;
+    }
+    let description = describe(&model, options);
+    tracing::debug!(device = name, model = %options.model.display(), %description, "engine ready");
+    Ok(TorchEngine { model, device, name: name.to_owned(), description, warm })
+}
+
+/// The spec as far as the options know it: the output's channels and kind are the model's to tell.
+fn asked_spec(options: &TorchOptions) -> EngineSpec {
+    EngineSpec {
+        batch: options.batch,
+        patch: options.patch,
+        channels_in: options.channels_in,
+        channels_out: options.channels_out.unwrap_or(1),
+        input: options.kind,
+        output: ElementKind::F32,
+        pad_short: options.pad_short,
+    }
+}
+
+fn existing_device(device: TorchDevice) -> Result<Device, Cause> {
+    let TorchDevice::Cuda(index) = device else { return Ok(Device::Cpu) };
+    let count = crate::cuda_devices();
+    if index < count {
+        return Ok(Device::Cuda(index));
+    }
+    let there_are = match count {
+        0 => "libtorch sees no CUDA device on this machine".to_owned(),
+        1 => "libtorch sees 1 CUDA device, cuda:0".to_owned(),
+        _ => format!("libtorch sees {count} CUDA devices, cuda:0 to cuda:{}", count - 1),
+    };
+    Err(Cause::new(EngineErrorKind::NoSuchDevice, format!("there is no such device: {there_are}")))
+}
+
+/// What a warm-up finds out.
+pub(crate) struct Warm {
+    pub(crate) spec: EngineSpec,
+    /// Whether the model writes to its input. It then gets a copy: a slot's input must stay as it was submitted.
+    pub(crate) writes_to_input: bool,
+}
+
+/// Runs one full batch of zeros and learns from it what the model gives.
+fn warm_up(model: &Model, device: Device, asked: EngineSpec) -> Result<Warm, Cause> {
+    let run = || {
+        let size = tensor_size(asked.batch, asked.channels_in, asked.patch);
+        let input = Tensor::f_zeros(size, (torch_kind(asked.input), device))?;
+        let version = input.f_internal_version()?;
+        let output = model.forward(&input)?;
+        let channels_out = output_channels(&output.size(), asked.batch, asked.patch)?;
+        let output_kind = output_kind(asked.input, output.f_kind()?);
+        // Waits for the device, which reports here at the latest what went wrong.
+        drop(output.f_to_device(Device::Cpu)?);
+        let writes_to_input = input.f_internal_version()? != version;
+        Ok(Warm { spec: EngineSpec { channels_out, output: output_kind, ..asked.clone() }, writes_to_input })
+    };
+    run().map_err(|cause: Cause| cause.during("the model failed on a batch of zeros"))
+}
+
+fn describe(model: &Model, options: &TorchOptions) -> String {
+    let runs = match options.device {
+        TorchDevice::Cpu => format!("{} intra-op thread{}", options.intra_op_threads, plural(options.intra_op_threads)),
+        TorchDevice::Cuda(_) => format!("TF32 {}", if options.tf32 { "on" } else { "off" }),
+    };
+    format!("{}, {}, {}, {runs}", model.form(), options.kind, crate::versions())
+}

@@ -1,0 +1,57 @@
+//! Runs a network with libtorch. The only crate that names it.
+//!
+//! [`TorchFactory`] makes an engine from [`TorchOptions`]: it finds the device, loads the model onto it in evaluation mode
+//! with its weights in the wanted kind, freezes it and runs one batch of zeros. What the model gives for that batch is the
+//! engine's [spec](haloflow_engine::EngineSpec), and everything that does not fit is found there, before any data is read.
+//!
+//! # What never happens after warm-up
+//!
+//! TorchScript's default executor profiles the first runs of a graph, compiles on the second and may compile again when it
+//! sees another shape. It is switched off, for the process: the plain executor runs the frozen graph operation by operation,
+//! so that nothing compiles once an engine is ready and equal batches give equal bits. The gain of its fusion is small
+//! beside that of the libraries' convolutions. A compiler's gain is to be had from compiled models, not from this executor.
+//!
+//! # Threads
+//!
+//! libtorch has two pools. The *intra-op* pool splits one operation; its size is [`TorchOptions::intra_op_threads`]. The
+//! *inter-op* pool runs branches of a graph at once; it is of no use to a thread that submits one batch at a time, and is
+//! set to 1. Both are process-wide, so all engines of a process should ask for the same.
+//!
+//! On a CPU device the network is by far the most work, so the intra-op pool is given every core and the pipeline's own
+//! CPU pool (decode, normalise, merge, encode) shares them: its work is short and the scheduler fits it in between. On CUDA
+//! devices the intra-op pool has next to nothing to do and 1 is enough, which leaves the cores to the pipeline.
+//!
+//! # Numbers
+//!
+//! Rows go in, and the model computes, in [`TorchOptions::kind`]. For f32 the output comes back in f32, whatever the model
+//! gives; for f16 and bf16 it stays in the model's own kind. Only floating-point weights are converted.
+//! TF32 is off unless asked for, for convolutions too.
+
+mod cause;
+mod engine;
+mod factory;
+#[expect(unsafe_code, reason = "the boundary to C++")]
+mod ffi;
+mod message;
+mod model;
+mod options;
+mod shape;
+
+pub use factory::TorchFactory;
+pub use options::{TorchDevice, TorchOptions};
+
+/// The number of CUDA devices that libtorch can use, 0 where there is none or no driver.
+#[must_use]
+pub fn cuda_devices() -> usize {
+    ffi::cuda_devices().unwrap_or(0)
+}
+
+/// libtorch's version and, where it has CUDA, the runtime's: `libtorch 2.11.0, CUDA 13.0`.
+#[must_use]
+pub fn versions() -> String {
+    match ffi::versions() {
+        Ok((libtorch, Some((major, minor)))) => format!("libtorch {libtorch}, CUDA {major}.{minor}"),
+        Ok((libtorch, None)) => format!("libtorch {libtorch}"),
+        Err(_) => "libtorch of unknown version".to_owned(),
+    }
+}

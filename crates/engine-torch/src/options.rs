@@ -1,0 +1,85 @@
+//! What a caller may choose about a libtorch engine.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use haloflow_engine::ElementKind;
+
+/// Where a model runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TorchDevice {
+    /// The processor, with libtorch's own threads.
+    Cpu,
+    /// The CUDA device of this index, counted from 0.
+    Cuda(usize),
+}
+
+impl fmt::Display for TorchDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+impl FromStr for TorchDevice {
+    type Err = String;
+
+    /// Reads `cpu`, `cuda` (the first) or `cuda:N`. The error is a sentence.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let cuda = |index: &str| index.parse().ok().map(Self::Cuda);
+        match text {
+            "cpu" => Some(Self::Cpu),
+            "cuda" => Some(Self::Cuda(0)),
+            other => other.strip_prefix("cuda:").and_then(cuda),
+        }
+        .ok_or_else(|| format!("`{text}` is no device: allowed are `cpu` and `cuda:N` with N from 0"))
+    }
+}
+
+/// Everything that decides what a libtorch engine is.
+#[derive(Clone, Debug)]
+pub struct TorchOptions {
+    /// The model's file: a TorchScript module that takes `[batch, channel, z, y, x]`.
+    pub model: PathBuf,
+    /// Where it runs.
+    pub device: TorchDevice,
+    /// Rows of a full batch.
+    pub batch: usize,
+    /// Patch size in voxels, z y x.
+    pub patch: [usize; 3],
+    /// Channels of an input row.
+    pub channels_in: usize,
+    /// Channels that an output row must have; `None` takes what the model gives.
+    pub channels_out: Option<usize>,
+    /// The kind that rows are given in and that the model computes in.
+    pub kind: ElementKind,
+    /// Whether the whole batch always runs, so that the model sees one shape only.
+    pub pad_short: bool,
+    /// Threads of one operation on the processor. Process-wide: the last engine made decides.
+    pub intra_op_threads: usize,
+    /// Whether CUDA may round the inputs of f32 products and convolutions to TF32. Process-wide.
+    pub tf32: bool,
+    /// Whether cuDNN tries its algorithms at warm-up and keeps the fastest. Process-wide.
+    pub cudnn_benchmark: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TorchDevice;
+
+    #[test]
+    fn devices_are_read_and_written() {
+        for (text, device) in [("cpu", TorchDevice::Cpu), ("cuda:3", TorchDevice::Cuda(3))] {
+            assert_eq!(text.parse(), Ok(device));
+            assert_eq!(device.to_string(), text);
+        }
+        assert_eq!("cuda".parse(), Ok(TorchDevice::Cuda(0)));
+        for wrong in ["", "cuda:", "cuda:-1", "CPU", "cuda:1.5", "gpu"] {
+            let error = wrong.parse::<TorchDevice>().unwrap_err();
+            assert!(error.contains("cuda:N") && error.contains(wrong), "{error}");
+        }
+    }
+}

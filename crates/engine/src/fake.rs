@@ -1,0 +1,147 @@
+//! Engines without a library or a device: what tests and benchmarks run instead of a network.
+//!
+//! They are ordinary engines and pass the same conformance suite as every other.
+
+use std::sync::Arc;
+
+use half::f16;
+
+use crate::{
+    Completed, Completion, ElementKind, Engine, EngineError, EngineErrorKind, EngineFactory, EngineSpec, Rejected, Slot,
+    check_submission,
+};
+
+/// What a fake computes for one row: input and output elements as f32, `[channel, z, y, x]`.
+pub type RowFunction = Arc<dyn Fn(&[f32], &mut [f32]) + Send + Sync>;
+
+/// What a fake does with its n-th batch (counted from zero, per engine) before it computes.
+pub type BeforeBatch = Arc<dyn Fn(usize) -> Result<(), EngineError> + Send + Sync>;
+
+/// A recipe for a fake engine.
+#[derive(Clone)]
+pub struct Fake {
+    device: String,
+    spec: EngineSpec,
+    row: RowFunction,
+    before: BeforeBatch,
+}
+
+impl Fake {
+    /// A fake on `device` that computes `row` for every row.
+    pub fn new(device: &str, spec: EngineSpec, row: impl Fn(&[f32], &mut [f32]) + Send + Sync + 'static) -> Self {
+        Self { device: device.into(), spec, row: Arc::new(row), before: Arc::new(|_| Ok(())) }
+    }
+
+    /// `y = x`, element for element; the spec's output channels repeat the input's.
+    #[must_use]
+    pub fn identity(device: &str, spec: EngineSpec) -> Self {
+        Self::new(device, spec, |input, output| {
+            for part in output.chunks_mut(input.len()) {
+                part.copy_from_slice(&input[..part.len()]);
+            }
+        })
+    }
+
+    /// `y = x * scale + offset`, two roundings to f32.
+    #[must_use]
+    pub fn affine(device: &str, spec: EngineSpec, scale: f32, offset: f32) -> Self {
+        Self::new(device, spec, move |input, output| {
+            for (y, x) in output.iter_mut().zip(input) {
+                *y = x * scale + offset;
+            }
+        })
+    }
+
+    /// The same fake, calling `before` with the batch's number before each batch: to be slow, to hang, to count.
+    #[must_use]
+    pub fn before(self, before: impl Fn(usize) -> Result<(), EngineError> + Send + Sync + 'static) -> Self {
+        Self { before: Arc::new(before), ..self }
+    }
+
+    /// The same fake, failing on batch `nth` and on no other.
+    #[must_use]
+    pub fn failing_on(self, nth: usize, kind: EngineErrorKind, message: &str) -> Self {
+        let error = EngineError::new(kind, self.device.clone(), message);
+        self.before(move |batch| if batch == nth { Err(error.clone()) } else { Ok(()) })
+    }
+}
+
+impl EngineFactory for Fake {
+    fn device(&self) -> String {
+        self.device.clone()
+    }
+
+    fn make(self: Box<Self>) -> Result<Box<dyn Engine>, EngineError> {
+        Ok(Box::new(FakeEngine { fake: *self, batches: 0 }))
+    }
+}
+
+struct FakeEngine {
+    fake: Fake,
+    batches: usize,
+}
+
+impl Engine for FakeEngine {
+    fn spec(&self) -> &EngineSpec {
+        &self.fake.spec
+    }
+
+    fn describe(&self) -> String {
+        "fake".into()
+    }
+
+    fn allocate(&mut self) -> Result<Slot, EngineError> {
+        Ok(self.fake.spec.heap_slot())
+    }
+
+    fn submit(&mut self, mut slot: Slot, rows: usize) -> Result<Box<dyn Completion>, Rejected> {
+        let batch = self.batches;
+        self.batches += 1;
+        let checked = check_submission(&self.fake.spec, &self.fake.device, &slot, rows);
+        if let Err(error) = checked.and_then(|()| (self.fake.before)(batch)) {
+            return Err(Rejected { slot, error });
+        }
+        let rows = if self.fake.spec.pad_short { self.fake.spec.batch } else { rows };
+        run_rows(&self.fake, &mut slot, rows);
+        Ok(Box::new(Completed(slot)))
+    }
+}
+
+fn run_rows(fake: &Fake, slot: &mut Slot, rows: usize) {
+    let spec = &fake.spec;
+    let mut output = vec![0.0; spec.channels_out * spec.patch_voxels()];
+    for row in 0..rows {
+        let from = row * spec.input_row_bytes();
+        let input = read_elements(spec.input, &slot.input.bytes()[from..from + spec.input_row_bytes()]);
+        (fake.row)(&input, &mut output);
+        let to = row * spec.output_row_bytes();
+        write_elements(spec.output, &output, &mut slot.output.bytes_mut()[to..to + spec.output_row_bytes()]);
+    }
+}
+
+/// The elements of `bytes` as f32.
+#[must_use]
+pub fn read_elements(kind: ElementKind, bytes: &[u8]) -> Vec<f32> {
+    match kind {
+        ElementKind::F32 => bytemuck::pod_collect_to_vec(bytes),
+        ElementKind::F16 => bytes.as_chunks().0.iter().map(|&pair| f16::from_ne_bytes(pair).to_f32()).collect(),
+        ElementKind::Bf16 => bytes.as_chunks().0.iter().map(|&pair| half::bf16::from_ne_bytes(pair).to_f32()).collect(),
+    }
+}
+
+/// Writes `elements` into `bytes` in `kind`, rounding to nearest even.
+pub fn write_elements(kind: ElementKind, elements: &[f32], bytes: &mut [u8]) {
+    match kind {
+        ElementKind::F32 => bytes.copy_from_slice(bytemuck::cast_slice(elements)),
+        ElementKind::F16 => {
+            for (pair, element) in bytes.as_chunks_mut().0.iter_mut().zip(elements) {
+                *pair = f16::from_f32(*element).to_ne_bytes();
+            }
+        }
+        ElementKind::Bf16 => {
+            for (pair, element) in bytes.as_chunks_mut().0.iter_mut().zip(elements) {
+                *pair = half::bf16::from_f32(*element).to_ne_bytes();
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Batch: lines patches up in plan order, `batch` at a time, and fills them into a slot.
+//!
+//! A Tokio task; filling runs on the CPU pool, row by row. In front of it: prepared steps. Behind it: the one channel that all
+//! devices take from. Bounded by free slots: a slot is reserved first and filled last. Batches mix steps, so that only the last
+//! batch of a run can be short.
+
+use std::sync::Arc;
+
+use async_channel::{Receiver, Sender};
+use haloflow_engine::Slot;
+use rayon::prelude::*;
+
+use crate::cut::cut;
+use crate::fault::{Fault, Stage};
+use crate::messages::{Batch, PreparedStep, Row, StepInput};
+use crate::shared::Shared;
+
+/// Forms and fills all batches.
+pub(crate) async fn batch(
+    shared: Arc<Shared>,
+    steps: Receiver<PreparedStep>,
+    slots: Receiver<Slot>,
+    out: Sender<Batch>,
+) -> Result<(), Fault> {
+    let mut waiting: Vec<(Row, Arc<StepInput>)> = Vec::with_capacity(shared.spec.batch);
+    let mut sequence = 0;
+    while let Ok(PreparedStep { context, input }) = shared.meters.batch.waiting(steps.recv()).await {
+        for patch in context.step.patches() {
+            waiting.push((Row { patch, context: Arc::clone(&context) }, Arc::clone(&input)));
+            if waiting.len() == shared.spec.batch {
+                let full = std::mem::replace(&mut waiting, Vec::with_capacity(shared.spec.batch));
+                if !send(&shared, &slots, &out, sequence, full).await? {
+                    return Ok(());
+                }
+                sequence += 1;
+            }
+        }
+    }
+    if !waiting.is_empty() && !shared.faults.cancel().is_cancelled() {
+        send(&shared, &slots, &out, sequence, waiting).await?;
+    }
+    Ok(())
+}
+
+/// Reserves a slot, fills it and hands the batch on; `false` if nobody takes batches any more.
+async fn send(
+    shared: &Arc<Shared>,
+    slots: &Receiver<Slot>,
+    out: &Sender<Batch>,
+    sequence: u64,
+    rows: Vec<(Row, Arc<StepInput>)>,
+) -> Result<bool, Fault> {
+    let Ok(slot) = shared.meters.batch.waiting(slots.recv()).await else { return Ok(false) };
+    let filling = Arc::clone(shared);
+    let work = move || filling.meters.prepare.work(|| fill(&filling, slot, rows));
+    let (slot, rows) = shared.cpu.run(work).await.map_err(|error| Fault::volume(Stage::Prepare, &error))?;
+    let batch = Batch { sequence, slot, rows };
+    let sent = shared.meters.batch.waiting(out.send(batch)).await.is_ok();
+    shared.meters.batch.work(|| ());
+    Ok(sent)
+}
+
+/// Cuts every patch into its row. The inputs are let go as soon as nobody cuts from them.
+fn fill(shared: &Shared, mut slot: Slot, rows: Vec<(Row, Arc<StepInput>)>) -> (Slot, Vec<Row>) {
+    let row_bytes = shared.spec.input_row_bytes();
+    let used = rows.len() * row_bytes;
+    let (real, padding) = slot.input.bytes_mut().split_at_mut(used);
+    real.par_chunks_mut(row_bytes).zip(&rows).for_each(|(out, (row, input))| {
+        let patch = shared.plan.patch(row.patch);
+        cut(&input.brick, &patch, &row.context.normalisers, &shared.cutting(), out);
+    });
+    if shared.spec.pad_short {
+        padding.fill(0);
+    }
+    (slot, rows.into_iter().map(|(row, _)| row).collect())
+}

@@ -1,0 +1,120 @@
+//! From f32 to the kind that is stored.
+
+use half::f16;
+use haloflow_volume::{AlignedBytes, Element};
+use serde::Serialize;
+
+/// How integer outputs are rounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rounding {
+    /// To the nearest integer, halves to the even one.
+    #[default]
+    NearestEven,
+    /// Toward zero.
+    Truncate,
+}
+
+/// What is done with NaN and infinity in the result.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum NonFinite {
+    /// The run fails and names the voxel.
+    #[default]
+    Fail,
+    /// This value is stored instead.
+    Replace(f32),
+}
+
+/// The kind and the rules of a cast.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cast {
+    /// The kind that is stored.
+    pub element: Element,
+    /// For integers.
+    pub rounding: Rounding,
+    /// For NaN and infinity.
+    pub nonfinite: NonFinite,
+}
+
+/// Voxels that the cast changed by more than rounding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CastCounts {
+    /// Below the kind's range, stored as its least value.
+    pub clipped_low: u64,
+    /// Above the kind's range, stored as its greatest value.
+    pub clipped_high: u64,
+    /// NaN or infinite.
+    pub nonfinite: u64,
+}
+
+impl CastCounts {
+    /// Adds another tile's counts.
+    pub const fn add(&mut self, other: &Self) {
+        self.clipped_low += other.clipped_low;
+        self.clipped_high += other.clipped_high;
+        self.nonfinite += other.nonfinite;
+    }
+}
+
+/// Casts `values`. Integers saturate exactly.
+///
+/// # Errors
+/// The index of the first value that is NaN or infinite, if such values are to fail.
+pub fn cast(values: &[f32], rules: &Cast) -> Result<(AlignedBytes, CastCounts), usize> {
+    let mut bytes = AlignedBytes::zeroed(values.len() * rules.element.size());
+    let mut counts = CastCounts::default();
+    macro_rules! integers {
+        ($kind:ty) => {
+            cast_into(values, bytes.as_mut_slice::<$kind>(), rules, &mut counts, |value, counts| {
+                let rounded = match rules.rounding {
+                    Rounding::NearestEven => value.round_ties_even(),
+                    Rounding::Truncate => value,
+                };
+                // f64 holds every f32 and the bounds of the small kinds; a 64-bit bound rounds up to the first value beyond it.
+                let above = f64::from(rounded) > <$kind>::MAX as f64 || (<$kind>::BITS == 64 && f64::from(rounded) >= <$kind>::MAX as f64);
+                counts.clipped_low += u64::from(f64::from(rounded) < <$kind>::MIN as f64);
+                counts.clipped_high += u64::from(above);
+                rounded as $kind
+            })
+        };
+    }
+    match rules.element {
+        Element::U8 => integers!(u8),
+        Element::I8 => integers!(i8),
+        Element::U16 => integers!(u16),
+        Element::I16 => integers!(i16),
+        Element::U32 => integers!(u32),
+        Element::I32 => integers!(i32),
+        Element::U64 => integers!(u64),
+        Element::I64 => integers!(i64),
+        Element::F16 => cast_into(values, bytes.as_mut_slice::<f16>(), rules, &mut counts, |value, counts| {
+            let greatest = f16::MAX.to_f32();
+            counts.clipped_low += u64::from(value < -greatest);
+            counts.clipped_high += u64::from(value > greatest);
+            f16::from_f32(value.clamp(-greatest, greatest))
+        }),
+        Element::F32 => cast_into(values, bytes.as_mut_slice::<f32>(), rules, &mut counts, |value, _| value),
+        Element::F64 => cast_into(values, bytes.as_mut_slice::<f64>(), rules, &mut counts, |value, _| value.into()),
+    }?;
+    Ok((bytes, counts))
+}
+
+fn cast_into<T>(
+    values: &[f32],
+    out: &mut [T],
+    rules: &Cast,
+    counts: &mut CastCounts,
+    convert: impl Fn(f32, &mut CastCounts) -> T,
+) -> Result<(), usize> {
+    for (i, (&value, out)) in values.iter().zip(out).enumerate() {
+        let finite = match (value.is_finite(), rules.nonfinite) {
+            (true, _) => value,
+            (false, NonFinite::Fail) => return Err(i),
+            (false, NonFinite::Replace(other)) => {
+                counts.nonfinite += 1;
+                other
+            }
+        };
+        *out = convert(finite, counts);
+    }
+    Ok(())
+}

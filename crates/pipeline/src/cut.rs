@@ -1,0 +1,104 @@
+//! Cutting a patch out of what was read: normalising, padding and converting on the way, straight into the batch.
+
+use bytemuck::cast_slice_mut;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use haloflow_engine::ElementKind;
+use haloflow_geometry::{Patch, Zyx};
+use haloflow_volume::Brick;
+
+use crate::normalise::Normaliser;
+use crate::sample::{Sample, with_samples};
+
+/// What stands in a patch where it reaches past the data, always on the high side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Padding {
+    /// The data mirrored at its last voxel, which is not repeated.
+    #[default]
+    Reflect,
+    /// The last voxel.
+    Edge,
+    /// Zero, after normalising.
+    Zero,
+}
+
+impl Padding {
+    /// Where voxel `i` of a patch with `valid` voxels of data comes from; `None` is zero.
+    fn source(self, i: usize, valid: usize) -> Option<usize> {
+        match self {
+            _ if i < valid => Some(i),
+            Self::Zero => None,
+            Self::Edge => Some(valid - 1),
+            Self::Reflect if valid == 1 => Some(0),
+            Self::Reflect => {
+                let period = 2 * (valid - 1);
+                let phase = i % period;
+                Some(phase.min(period - phase))
+            }
+        }
+    }
+}
+
+/// What is the same for all patches of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Cutting {
+    /// Full size of a patch, voxels.
+    pub size: Zyx,
+    /// What stands beyond the data.
+    pub padding: Padding,
+    /// The element kind of the batch.
+    pub kind: ElementKind,
+}
+
+/// Writes `patch` of `brick` into `row`: `[channel, z, y, x]`, native endianness. The brick must hold all the patch's data; there is
+/// one normaliser per channel.
+pub fn cut(brick: &Brick, patch: &Patch, normalisers: &[Normaliser], cutting: &Cutting, row: &mut [u8]) {
+    let channel_bytes = cutting.size.iter().product::<usize>() * cutting.kind.size();
+    for ((data, normaliser), out) in brick.channels.iter().zip(normalisers).zip(row.chunks_exact_mut(channel_bytes)) {
+        with_samples!(brick.element, data, samples => {
+            cut_channel(samples, &Placed { brick, patch, cutting }, normaliser, out);
+        });
+    }
+}
+
+struct Placed<'a> {
+    brick: &'a Brick,
+    patch: &'a Patch,
+    cutting: &'a Cutting,
+}
+
+impl Placed<'_> {
+    /// The place in the brick of the row of data that becomes row `z`, `y` of the patch; `None` is zero.
+    fn data_row(&self, z: usize, y: usize) -> Option<usize> {
+        let [z, y] = [(0, z), (1, y)].map(|(axis, i)| {
+            let source = self.cutting.padding.source(i, self.patch.valid[axis])?;
+            Some(self.patch.start[axis] - self.brick.region.start[axis] + source)
+        });
+        let [_, height, width] = self.brick.region.shape();
+        Some((z? * height + y?) * width + self.patch.start[2] - self.brick.region.start[2])
+    }
+}
+
+fn cut_channel<T: Sample>(samples: &[T], placed: &Placed<'_>, normaliser: &Normaliser, out: &mut [u8]) {
+    let [depth, height, width] = placed.cutting.size;
+    let (kind, valid) = (placed.cutting.kind, placed.patch.valid[2]);
+    let mut line = vec![0.0_f32; width];
+    let mut rows = out.chunks_exact_mut(width * kind.size());
+    for (z, y) in (0..depth).flat_map(|z| (0..height).map(move |y| (z, y))) {
+        let Some(out) = rows.next() else { return };
+        match placed.data_row(z, y) {
+            None => line.fill(0.0),
+            Some(start) => {
+                normaliser.row(&samples[start..start + valid], &mut line[..valid]);
+                for x in valid..width {
+                    line[x] = placed.cutting.padding.source(x, valid).map_or(0.0, |source| line[source]);
+                }
+            }
+        }
+        match kind {
+            ElementKind::F32 => cast_slice_mut::<u8, f32>(out).copy_from_slice(&line),
+            ElementKind::F16 => cast_slice_mut::<u8, f16>(out).convert_from_f32_slice(&line),
+            ElementKind::Bf16 => cast_slice_mut::<u8, bf16>(out).convert_from_f32_slice(&line),
+        }
+    }
+}

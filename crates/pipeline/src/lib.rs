@@ -1,0 +1,39 @@
+//! The stages of a run, one file each, in the order of the data's way:
+//!
+//! [`open`](mod@open) → [`read`](mod@read) → [`batch`](mod@batch) → [`device`](mod@device) → [`merge`](mod@merge) →
+//! [`write`](mod@write); [`wiring`](mod@wiring) makes the channels between them and [`run`](mod@run) is their life.
+//!
+//! Data flows one way. Every channel is bounded, every large buffer holds a lease of one budget, the first fault wins.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod accumulate;
+pub mod budget;
+pub mod cast;
+pub mod cut;
+pub mod fault;
+pub mod memory;
+pub mod meter;
+pub mod normalise;
+pub mod progress;
+pub mod report;
+pub mod settings;
+pub mod statistics;
+
+mod batch;
+mod device;
+mod merge;
+mod messages;
+mod open;
+mod read;
+mod run;
+mod sample;
+mod shared;
+mod whole;
+mod wiring;
+mod write;
+
+pub use fault::{Fault, FaultKind, Stage};
+pub use progress::Progress;
+pub use report::Report;
+pub use run::Run;
+pub use settings::{LatticeChoice, Layout, Resources, RunSettings, Values};

@@ -1,0 +1,73 @@
+//! What the stages hand to each other.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use haloflow_engine::{Completion, Slot};
+use haloflow_geometry::{Box3, Step, Zyx};
+use haloflow_volume::Brick;
+
+use crate::budget::Lease;
+use crate::normalise::{Affine, Normaliser};
+
+/// A step whose input has been read: from the read stage to the batch stage.
+pub(crate) struct PreparedStep {
+    pub(crate) context: Arc<StepContext>,
+    pub(crate) input: Arc<StepInput>,
+}
+
+/// What stays of a step until its last patch is merged.
+pub(crate) struct StepContext {
+    pub(crate) step: Step,
+    /// One per input channel.
+    pub(crate) normalisers: Vec<Normaliser>,
+    /// The leases of the tiles that this step opens, until the merge stage takes them.
+    leases: Mutex<HashMap<Zyx, Lease>>,
+}
+
+impl StepContext {
+    pub(crate) fn new(step: Step, normalisers: Vec<Normaliser>, leases: HashMap<Zyx, Lease>) -> Self {
+        Self { step, normalisers, leases: Mutex::new(leases) }
+    }
+
+    /// Takes the lease of a tile that this step opens.
+    pub(crate) fn take_lease(&self, tile: Zyx) -> Option<Lease> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).remove(&tile)
+    }
+}
+
+/// The voxels of a step, until its last patch is cut.
+pub(crate) struct StepInput {
+    pub(crate) brick: Brick,
+    pub(crate) _lease: Lease,
+}
+
+/// One row of a batch.
+pub(crate) struct Row {
+    pub(crate) patch: Zyx,
+    pub(crate) context: Arc<StepContext>,
+}
+
+/// A filled batch: from the batch stage to whichever device is free.
+pub(crate) struct Batch {
+    /// Batches are numbered in plan order, from zero.
+    pub(crate) sequence: u64,
+    pub(crate) slot: Slot,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// A batch that a device has started: from the device stage to the merge stage, in any order.
+pub(crate) struct Flight {
+    pub(crate) sequence: u64,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) completion: Box<dyn Completion>,
+}
+
+/// A tile with all its contributions: from the merge stage to the write stage.
+pub(crate) struct FinishedTile {
+    pub(crate) region: Box3,
+    /// `[channel, z, y, x]`.
+    pub(crate) values: Vec<f32>,
+    pub(crate) inverse: Affine,
+    pub(crate) lease: Option<Lease>,
+}

@@ -1,0 +1,93 @@
+//! How long each stage worked and how long it waited.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use serde::Serialize;
+
+/// The clock of one stage. Several tasks may add to it, so its seconds can exceed the run's.
+#[derive(Debug, Default)]
+pub struct Meter {
+    working: AtomicU64,
+    waiting: AtomicU64,
+    items: AtomicU64,
+}
+
+/// What a [`Meter`] showed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Reading {
+    /// Seconds of work, summed over all tasks of the stage.
+    pub working_seconds: f64,
+    /// Seconds of waiting for input or for room behind, summed over all tasks of the stage.
+    pub waiting_seconds: f64,
+    /// Items worked on: steps, batches or tiles.
+    pub items: u64,
+}
+
+impl Meter {
+    /// Does `work` and counts its time and one item.
+    pub fn work<T>(&self, work: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = work();
+        self.working.fetch_add(nanos(start), Ordering::Relaxed);
+        self.items.fetch_add(1, Ordering::Relaxed);
+        result
+    }
+
+    /// Awaits `work` and counts its time, as long as it takes, and one item.
+    pub async fn working<T>(&self, work: impl Future<Output = T>) -> T {
+        let start = Instant::now();
+        let result = work.await;
+        self.working.fetch_add(nanos(start), Ordering::Relaxed);
+        self.items.fetch_add(1, Ordering::Relaxed);
+        result
+    }
+
+    /// Awaits `event` and counts its time as waiting.
+    pub async fn waiting<T>(&self, event: impl Future<Output = T>) -> T {
+        let start = Instant::now();
+        let result = event.await;
+        self.waiting.fetch_add(nanos(start), Ordering::Relaxed);
+        result
+    }
+
+    /// Waits in `event` on a thread that may block.
+    pub fn wait<T>(&self, event: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = event();
+        self.waiting.fetch_add(nanos(start), Ordering::Relaxed);
+        result
+    }
+
+    /// What the meter shows now.
+    #[must_use]
+    pub fn reading(&self) -> Reading {
+        let seconds = |nanos: &AtomicU64| nanos.load(Ordering::Relaxed) as f64 / 1e9;
+        Reading {
+            working_seconds: seconds(&self.working),
+            waiting_seconds: seconds(&self.waiting),
+            items: self.items.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn nanos(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The meters of all stages.
+#[derive(Debug, Default)]
+pub struct Meters {
+    /// Fetching and decoding a step's input.
+    pub read: Meter,
+    /// Statistics of a step; filling the rows of a batch.
+    pub prepare: Meter,
+    /// Forming a batch; its waiting is for patches and for a free slot.
+    pub batch: Meter,
+    /// Running the network.
+    pub device: Meter,
+    /// Merging a batch into its tiles.
+    pub merge: Meter,
+    /// Casting, encoding and storing a tile.
+    pub write: Meter,
+}

@@ -1,0 +1,175 @@
+//! Open: everything that is checked and settled before a run may create anything.
+
+
+use haloflow_engine::EngineSpec;
+use haloflow_geometry::{Column, Plan};
+use haloflow_volume::{CpuPool, Environment, OutputPlan, VolumeReader};
+
+use crate::fault::{Fault, FaultKind, Stage};
+use crate::memory::{Demand, MemorySplit, split};
+use crate::normalise::{Normalisation, Normaliser};
+use crate::report::{InputReport, OutputReport, Report, WorkReport};
+use crate::settings::{LatticeChoice, RunSettings};
+use crate::whole::{PASS_BYTES, whole_moments, whole_percentiles};
+
+/// What is known once the input has been opened and the outputs have been checked.
+pub(crate) struct Opened {
+    pub(crate) reader: VolumeReader,
+    pub(crate) output: OutputPlan,
+    pub(crate) plan: Plan,
+    pub(crate) cpu: CpuPool,
+}
+
+/// Opens the input, checks the outputs, makes the plan. Nothing is created.
+pub(crate) async fn open(settings: &RunSettings, environment: &Environment, report: &mut Report) -> Result<Opened, Fault> {
+    let told = |error: haloflow_volume::VolumeError| Fault::volume(Stage::Open, &error);
+    let lattice = settings.lattice()?;
+    warn_about(settings, lattice);
+    let cpu = CpuPool::new(settings.resources.threads).map_err(told)?;
+    let reader = VolumeReader::open(&settings.input, environment, &cpu).await.map_err(told)?;
+    let mut request = settings.output.clone();
+    request.default_element = settings.default_element(reader.element());
+    request.block = settings.layout.settled_block(lattice);
+    let output = OutputPlan::check(request, reader.description(), environment, &cpu).await.map_err(told)?;
+    let geometry = settings.layout.geometry(lattice, reader.shape(), Some(output.unit()));
+    let plan = Plan::new(geometry).map_err(|error| Fault::geometry(&error))?;
+    report.input = InputReport {
+        url: reader.description().url.clone(),
+        shape: reader.shape(),
+        element: reader.element().to_string(),
+        raw_bytes: reader.shape().iter().product::<usize>() as u64 * input_bytes(&reader),
+    };
+    report.output = OutputReport { urls: output.urls(), element: output.element().to_string(), unit: output.unit() };
+    report.work = WorkReport {
+        lattice: if lattice == LatticeChoice::Volume { "volume" } else { "block" }.into(),
+        patch: geometry.patch,
+        block: geometry.tile,
+        ..WorkReport::default()
+    };
+    Ok(Opened { reader, output, plan, cpu })
+}
+
+/// Settings that work but are worth a word.
+fn warn_about(settings: &RunSettings, lattice: LatticeChoice) {
+    let layout = &settings.layout;
+    if lattice == LatticeChoice::Volume {
+        return;
+    }
+    let (asked, used) = (layout.halo, layout.effective_halo());
+    if asked.is_some_and(|asked| asked != used) {
+        tracing::warn!("`halo` is {asked:?}, less than what is trimmed; {used:?} is used", asked = asked.unwrap_or_default());
+    }
+    if used == [0; 3] {
+        tracing::warn!("`halo` is 0: blocks see nothing of their neighbours, and seams will show at their faces");
+    }
+    if settings.values.normalisation.depends_on_block() {
+        tracing::warn!(
+            "`normalize` is percentile: every block is normalised by its own percentiles, so the result may step at block faces; \
+             `--normalize volume` uses those of the whole volume"
+        );
+    }
+}
+
+/// Bytes per voxel of the input, over all channels that are read.
+pub(crate) fn input_bytes(reader: &VolumeReader) -> u64 {
+    (reader.element().size() * reader.channels()) as u64
+}
+
+impl Opened {
+    /// Bytes per voxel of an open tile: the sums in f32, and the finished copy.
+    pub(crate) fn tile_bytes(&self, spec: &EngineSpec) -> u64 {
+        (spec.channels_out * (size_of::<f32>() + self.output.element().size())) as u64
+    }
+
+    /// Checks that what the model takes and gives fits the input and the outputs.
+    pub(crate) fn check_channels(&self, spec: &EngineSpec) -> Result<(), Fault> {
+        let wrong = |message: String| Err(Fault::new(FaultKind::Data, Stage::Open, message));
+        if spec.channels_in != self.reader.channels() {
+            return wrong(format!(
+                "the model takes {} channels and `c` names {}; name one input channel for each",
+                spec.channels_in,
+                self.reader.channels()
+            ));
+        }
+        let arrays = self.output.arrays();
+        if !self.output.stacked() && spec.channels_out != arrays {
+            return wrong(format!(
+                "the model gives {} channels and there are {arrays} outputs; name one output for each channel, or one output and \
+                 `--stack-channels`",
+                spec.channels_out
+            ));
+        }
+        Ok(())
+    }
+
+    /// Chooses the column and splits the memory.
+    pub(crate) fn split(&self, settings: &RunSettings, spec: &EngineSpec, slots: usize) -> Result<(Column, MemorySplit), Fault> {
+        let statistics = if matches!(settings.values.normalisation, Normalisation::Volume { .. } | Normalisation::ZScore { given: None }) {
+            PASS_BYTES
+        } else {
+            0
+        };
+        let demand = Demand {
+            plan: &self.plan,
+            spec,
+            slots,
+            input_bytes: input_bytes(&self.reader),
+            tile_bytes: self.tile_bytes(spec),
+            transfer: (self.reader.transfer_bytes() + self.output.transfer_bytes()).max(statistics),
+            unit: self.reader.unit(),
+        };
+        split(settings.resources.memory, &demand)
+    }
+
+    /// The normalisers of the whole volume, one per input channel; none if they differ from block to block.
+    pub(crate) async fn normalisers(
+        &self,
+        settings: &RunSettings,
+        environment: &Environment,
+        report: &mut Report,
+    ) -> Result<Vec<Normaliser>, Fault> {
+        let values = &settings.values;
+        let channels = self.reader.channels();
+        let source = || self.statistics_source(settings, environment);
+        let spread = |[mean, deviation]: [f64; 2]| [mean, mean + deviation];
+        let (bounds, made): (Vec<[f64; 2]>, fn([f64; 2], f64) -> Normaliser) = match values.normalisation {
+            Normalisation::Percentile { .. } => return Ok(Vec::new()),
+            Normalisation::None => (vec![[0.0, 1.0]; channels], |_, _| Normaliser::identity()),
+            Normalisation::Global { bounds } => (vec![bounds; channels], Normaliser::global),
+            Normalisation::Volume { percentiles } => (whole_percentiles(&source().await?, &self.cpu, percentiles).await?, between),
+            Normalisation::ZScore { given: Some(given) } => (vec![spread(given); channels], between),
+            Normalisation::ZScore { given: None } => {
+                (whole_moments(&source().await?, &self.cpu).await?.into_iter().map(spread).collect(), between)
+            }
+        };
+        report.normalisation.clone_from(&bounds);
+        let element = self.reader.element();
+        Ok(bounds.into_iter().map(|bounds| made(bounds, values.eps).with_clip(values.clip).tabulated(element)).collect())
+    }
+
+    /// The level that statistics are taken from.
+    async fn statistics_source(&self, settings: &RunSettings, environment: &Environment) -> Result<VolumeReader, Fault> {
+        let Some(level) = settings.values.statistics_level else { return Ok(self.reader.clone()) };
+        let mut input = settings.input.clone();
+        input.level = level;
+        input.level_given = true;
+        VolumeReader::open(&input, environment, &self.cpu).await.map_err(|error| Fault::volume(Stage::Open, &error))
+    }
+}
+
+fn between([low, high]: [f64; 2], eps: f64) -> Normaliser {
+    Normaliser::shift_and_scale(low, high - low, eps)
+}
+
+/// What is written into the outputs' attributes about where they come from.
+pub(crate) fn provenance(settings: &RunSettings, report: &Report) -> serde_json::Value {
+    let mut provenance = match &settings.output.provenance {
+        serde_json::Value::Object(given) => given.clone(),
+        _ => serde_json::Map::new(),
+    };
+    provenance.insert("version".into(), report.version.clone().into());
+    provenance.insert("input".into(), report.input.url.clone().into());
+    provenance.insert("normalisation".into(), serde_json::json!(report.normalisation));
+    provenance.into()
+}
+

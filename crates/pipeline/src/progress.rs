@@ -1,0 +1,100 @@
+//! How far a run is, for whoever shows it.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::cast::CastCounts;
+
+/// Counters that a run moves and anybody may read.
+#[derive(Debug, Default)]
+pub struct Progress {
+    tiles: AtomicU64,
+    tiles_total: AtomicU64,
+    voxels: AtomicU64,
+    voxels_total: AtomicU64,
+    bytes_per_voxel: AtomicU64,
+    patches: AtomicU64,
+    patches_total: AtomicU64,
+    batches: AtomicU64,
+    short_batches: AtomicU64,
+    counts: Mutex<CastCounts>,
+    doing: Mutex<String>,
+}
+
+/// The counters at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Tiles stored.
+    pub tiles: u64,
+    /// Tiles of the run.
+    pub tiles_total: u64,
+    /// Voxels stored.
+    pub voxels: u64,
+    /// Voxels of the volume.
+    pub voxels_total: u64,
+    /// Bytes of raw input per voxel, over all channels that are read.
+    pub bytes_per_voxel: u64,
+    /// Patches merged.
+    pub patches: u64,
+    /// Patches of the run.
+    pub patches_total: u64,
+    /// Batches merged.
+    pub batches: u64,
+    /// Batches with fewer rows than a full one.
+    pub short_batches: u64,
+}
+
+impl Progress {
+    /// The counters now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Snapshot {
+            tiles: load(&self.tiles),
+            tiles_total: load(&self.tiles_total),
+            voxels: load(&self.voxels),
+            voxels_total: load(&self.voxels_total),
+            bytes_per_voxel: load(&self.bytes_per_voxel),
+            patches: load(&self.patches),
+            patches_total: load(&self.patches_total),
+            batches: load(&self.batches),
+            short_batches: load(&self.short_batches),
+        }
+    }
+
+    /// Voxels that the cast changed, so far.
+    #[must_use]
+    pub fn cast_counts(&self) -> CastCounts {
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the run is doing, in a few words.
+    #[must_use]
+    pub fn doing(&self) -> String {
+        self.doing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_doing(&self, what: &str) {
+        what.clone_into(&mut self.doing.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn set_totals(&self, tiles: u64, voxels: u64, bytes_per_voxel: u64, patches: u64) {
+        self.tiles_total.store(tiles, Ordering::Relaxed);
+        self.voxels_total.store(voxels, Ordering::Relaxed);
+        self.bytes_per_voxel.store(bytes_per_voxel, Ordering::Relaxed);
+        self.patches_total.store(patches, Ordering::Relaxed);
+    }
+
+    pub(crate) fn batch_merged(&self, rows: usize, full: usize) {
+        self.patches.fetch_add(rows as u64, Ordering::Relaxed);
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.short_batches.fetch_add(u64::from(rows < full), Ordering::Relaxed);
+    }
+
+    pub(crate) fn tile_stored(&self, voxels: usize, counts: &CastCounts) {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).add(counts);
+        self.voxels.fetch_add(voxels as u64, Ordering::Relaxed);
+        self.tiles.fetch_add(1, Ordering::Relaxed);
+    }
+}

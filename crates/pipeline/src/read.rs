@@ -1,0 +1,91 @@
+//! Read: admits steps in plan order, fetches and decodes their voxels, and finds the numbers of their normalisation.
+//!
+//! Runs on Tokio tasks; decoding and statistics run on the CPU pool. In front of it: nothing, it pulls from the plan. Behind it:
+//! a bounded channel. Bounded by byte leases: a step is admitted when its input and the tiles it opens fit into the budget, so
+//! that nothing behind needs to ask for memory.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_channel::Sender;
+use futures::{StreamExt, stream};
+use haloflow_geometry::{Step, Zyx};
+use haloflow_volume::Brick;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::budget::Lease;
+use crate::fault::{Fault, Stage};
+use crate::messages::{PreparedStep, StepContext, StepInput};
+use crate::normalise::{Normalisation, Normaliser};
+use crate::shared::Shared;
+use crate::statistics::{Voxels, percentiles};
+
+struct Admitted {
+    step: Step,
+    input: Lease,
+    tiles: HashMap<Zyx, Lease>,
+}
+
+/// Reads every step of the plan and hands them on in plan order.
+pub(crate) async fn read(shared: Arc<Shared>, out: Sender<PreparedStep>) -> Result<(), Fault> {
+    let admitted = stream::iter(shared.plan.steps(shared.column)).then(|step| admit(Arc::clone(&shared), step));
+    let reading = admitted.map(|admitted| {
+        let shared = Arc::clone(&shared);
+        AbortOnDropHandle::new(tokio::spawn(async move { read_step(&shared, admitted).await }))
+    });
+    let mut prepared = std::pin::pin!(reading.buffered(shared.read_ahead));
+    while let Some(step) = prepared.next().await {
+        let step = step.map_err(|error| Fault::panicked(Stage::Read, &error))??;
+        if shared.meters.read.waiting(out.send(step)).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn admit(shared: Arc<Shared>, step: Step) -> Admitted {
+    let input = step.read.voxels() as u64 * shared.input_bytes;
+    let opened: Vec<(Zyx, u64)> =
+        shared.plan.opened_by(&step).map(|tile| (tile, shared.plan.tile(tile).voxels() as u64 * shared.tile_bytes)).collect();
+    shared
+        .meters
+        .read
+        .waiting(async {
+            let mut tiles = HashMap::with_capacity(opened.len());
+            for (tile, bytes) in opened {
+                tiles.insert(tile, shared.budget.lease(bytes).await);
+            }
+            Admitted { step, input: shared.budget.lease(input).await, tiles }
+        })
+        .await
+}
+
+async fn read_step(shared: &Shared, admitted: Admitted) -> Result<PreparedStep, Fault> {
+    let Admitted { step, input, tiles } = admitted;
+    let region = step.read;
+    let brick = shared.meters.read.working(shared.reader.read(region)).await;
+    let brick = brick.map_err(|error| Fault::volume(Stage::Read, &error).at(region))?;
+    let (brick, normalisers) = normalisers(shared, brick).await?;
+    Ok(PreparedStep {
+        context: Arc::new(StepContext::new(step, normalisers, tiles)),
+        input: Arc::new(StepInput { brick, _lease: input }),
+    })
+}
+
+async fn normalisers(shared: &Shared, brick: Brick) -> Result<(Brick, Vec<Normaliser>), Fault> {
+    let Normalisation::Percentile { percentiles: q } = shared.normalisation else {
+        return Ok((brick, shared.normalisers.clone()));
+    };
+    let (eps, clip, meters) = (shared.eps, shared.clip, Arc::clone(&shared.meters));
+    let work = move || {
+        meters.prepare.work(|| {
+            let of_channel = |bytes| {
+                let [low, high] = percentiles(&Voxels { element: brick.element, bytes }, q).unwrap_or([0.0, 1.0]);
+                Normaliser::shift_and_scale(low, high - low, eps).with_clip(clip).tabulated(brick.element)
+            };
+            let normalisers = brick.channels.iter().map(|channel| of_channel(channel)).collect();
+            (brick, normalisers)
+        })
+    };
+    shared.cpu.run(work).await.map_err(|error| Fault::volume(Stage::Prepare, &error))
+}

@@ -1,0 +1,215 @@
+//! A run from beginning to end: everything is checked, the devices are warm, then the volume is streamed.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use haloflow_engine::{EngineFactory, EngineSpec};
+use haloflow_volume::Environment;
+use tokio_util::sync::CancellationToken;
+
+use crate::budget::Budget;
+use crate::device::{self, Device, DevicePorts};
+use crate::fault::{Fault, FaultKind, Faults, Stage};
+use crate::memory::slots_per_device;
+use crate::meter::Meters;
+use crate::open::{Opened, input_bytes, open, provenance};
+use crate::progress::Progress;
+use crate::report::{DeviceReport, Report, StagesReport, peak_resident_bytes};
+use crate::settings::RunSettings;
+use crate::shared::Shared;
+use crate::wiring::{Channels, DeviceChannels, stream};
+
+/// A run that has not begun.
+pub struct Run {
+    /// What it is told.
+    pub settings: RunSettings,
+    /// Variables that storage may look at.
+    pub environment: Environment,
+    /// One per device.
+    pub factories: Vec<Box<dyn EngineFactory>>,
+    /// Cancelled when somebody wants the run to stop.
+    pub cancel: CancellationToken,
+    /// Moved as the run goes on.
+    pub progress: Arc<Progress>,
+}
+
+/// A run that has begun.
+struct Running {
+    settings: RunSettings,
+    environment: Environment,
+    meters: Arc<Meters>,
+    progress: Arc<Progress>,
+    faults: Faults,
+    report: Report,
+}
+
+impl Run {
+    /// Runs to the end and reports, whatever the end was. Nothing is created or deleted before every check has passed and every
+    /// device is warm.
+    ///
+    /// Cancellation: cancel the token rather than dropping the future; device threads are joined before this returns.
+    ///
+    /// # Errors
+    /// The first fault; it is in the report too.
+    pub async fn execute(self) -> (Report, Result<(), Fault>) {
+        let began = Instant::now();
+        let mut running = Running {
+            settings: self.settings,
+            environment: self.environment,
+            meters: Arc::default(),
+            progress: self.progress,
+            faults: Faults::new(self.cancel.child_token()),
+            report: Report { version: env!("CARGO_PKG_VERSION").into(), ..Report::default() },
+        };
+        if let Err(fault) = running.go(self.factories).await {
+            running.faults.report(fault);
+        }
+        let ended = running.ended(&self.cancel);
+        (running.finish(began, &ended), ended)
+    }
+}
+
+impl Running {
+    async fn go(&mut self, factories: Vec<Box<dyn EngineFactory>>) -> Result<(), Fault> {
+        self.settings.check()?;
+        self.progress.set_doing("opening");
+        let began = Instant::now();
+        let opened = open(&self.settings, &self.environment, &mut self.report).await?;
+        self.report.seconds.open = began.elapsed().as_secs_f64();
+
+        self.progress.set_doing("starting the devices");
+        let began = Instant::now();
+        let per_device = slots_per_device(factories.len(), self.settings.resources.max_inflight_batches);
+        let channels = DeviceChannels::new(factories.len(), factories.len() * per_device);
+        let ports = DevicePorts {
+            batches: channels.batches_out,
+            flights: channels.flights_in,
+            meters: Arc::clone(&self.meters),
+            faults: self.faults.clone(),
+        };
+        let devices = device::start(factories, per_device, ports).await?;
+        self.report.seconds.devices = began.elapsed().as_secs_f64();
+        self.run_on(devices, opened, Channels { batches: channels.batches_in, flights: channels.flights_out }).await
+    }
+
+    /// Settles what depends on the model, creates the outputs and streams. The devices' threads are joined in every case.
+    async fn run_on(&mut self, devices: Vec<Device>, opened: Opened, channels: Channels) -> Result<(), Fault> {
+        self.report.devices = devices.iter().map(Device::report).collect();
+        let Some(spec) = devices.first().map(|device| device.spec.clone()) else {
+            return Err(Fault::new(FaultKind::Usage, Stage::Plan, "`devices` is empty; name at least one"));
+        };
+        let (slots, threads): (Vec<_>, Vec<_>) = devices.into_iter().map(Device::into_parts).unzip();
+        let slots: Vec<_> = slots.into_iter().flatten().collect();
+        match self.settle(opened, spec, slots.len()).await {
+            Ok(shared) => {
+                self.progress.set_doing("streaming");
+                let began = Instant::now();
+                stream(&shared, slots, threads, channels).await;
+                self.report.seconds.stream = began.elapsed().as_secs_f64();
+                self.report.storage_read = shared.reader.counters();
+                self.report.storage_written = shared.writer.counters();
+                Ok(())
+            }
+            Err(fault) => {
+                drop(channels);
+                device::join(threads).await?;
+                Err(fault)
+            }
+        }
+    }
+
+    /// Everything between warm devices and the first step: channels, memory, statistics, and at last the outputs.
+    async fn settle(&mut self, opened: Opened, spec: EngineSpec, slots: usize) -> Result<Arc<Shared>, Fault> {
+        opened.check_channels(&spec)?;
+        let (column, memory) = opened.split(&self.settings, &spec, slots)?;
+        self.report.memory = memory;
+        self.report.work.column = [column.y, column.x];
+        self.progress.set_doing("taking statistics");
+        let began = Instant::now();
+        let statistics = opened.normalisers(&self.settings, &self.environment, &mut self.report);
+        let Some(normalisers) = self.faults.cancel().clone().run_until_cancelled_owned(statistics).await else {
+            return Err(interrupted());
+        };
+        let normalisers = normalisers?;
+        self.report.seconds.statistics = began.elapsed().as_secs_f64();
+
+        let tile_bytes = opened.tile_bytes(&spec);
+        let Opened { reader, output, plan, cpu } = opened;
+        let (element, voxels) = (output.element(), plan.geometry().volume.iter().product::<usize>() as u64);
+        let patches = plan.patches(column);
+        self.progress.set_totals(plan.tiles().iter().product::<usize>() as u64, voxels, input_bytes(&reader), patches);
+        self.report.work.patches_total = patches;
+        self.report.work.redundancy = patches as f64 * spec.patch_voxels() as f64 / voxels as f64;
+        let created = output.create(spec.channels_out, provenance(&self.settings, &self.report)).await;
+        let writer = created.map_err(|error| Fault::volume(Stage::Open, &error))?;
+        let (values, resources) = (&self.settings.values, &self.settings.resources);
+        let per_step = plan.steps(column).next().map_or(1, |step| step.len());
+        Ok(Arc::new(Shared {
+            column,
+            input_bytes: input_bytes(&reader),
+            tile_bytes,
+            reader: reader.with_cache(memory.cache),
+            writer,
+            cpu,
+            budget: Budget::new(memory.leases),
+            normalisation: values.normalisation,
+            normalisers,
+            eps: values.eps,
+            clip: values.clip,
+            denormalise: values.denormalise,
+            padding: values.padding,
+            cast: self.settings.cast(element),
+            // Steps may be small: read so many at one time that four batches are under way.
+            read_ahead: (4 * spec.batch).div_ceil(per_step).clamp(resources.prep_workers, 64.max(resources.prep_workers)),
+            writers: resources.writer_workers,
+            meters: Arc::clone(&self.meters),
+            progress: Arc::clone(&self.progress),
+            faults: self.faults.clone(),
+            plan,
+            spec,
+        }))
+    }
+
+    /// How the run ended. A run that did not store everything never ends well.
+    fn ended(&self, wish: &CancellationToken) -> Result<(), Fault> {
+        let seen = self.progress.snapshot();
+        match self.faults.first() {
+            Some(fault) => Err(fault),
+            None if seen.tiles_total > 0 && seen.tiles == seen.tiles_total => Ok(()),
+            None if wish.is_cancelled() => Err(interrupted()),
+            None => Err(Fault::defect(Stage::Write, &format!("only {} of {} blocks were stored", seen.tiles, seen.tiles_total))),
+        }
+    }
+
+    fn finish(mut self, began: Instant, ended: &Result<(), Fault>) -> Report {
+        self.progress.set_doing("done");
+        let seen = self.progress.snapshot();
+        let report = &mut self.report;
+        report.complete = ended.is_ok();
+        report.fault = ended.clone().err();
+        report.work.blocks = seen.tiles;
+        report.work.blocks_total = seen.tiles_total;
+        report.work.patches = seen.patches;
+        report.work.batches = seen.batches;
+        report.work.short_batches = seen.short_batches;
+        report.voxels = self.progress.cast_counts();
+        report.stages = StagesReport::of(&self.meters);
+        report.seconds.total = began.elapsed().as_secs_f64();
+        report.peak_resident_bytes = peak_resident_bytes();
+        if report.seconds.stream > 0.0 {
+            report.voxels_per_second = seen.voxels as f64 / report.seconds.stream;
+            report.megabytes_per_second = report.voxels_per_second * seen.bytes_per_voxel as f64 / 1e6;
+        }
+        self.report
+    }
+}
+
+fn interrupted() -> Fault {
+    Fault::new(FaultKind::Interrupted, Stage::Plan, "the run was interrupted; the output is not complete")
+}
+
+impl Device {
+    fn report(&self) -> DeviceReport {
+        DeviceReport { name: self.name.clone(), description: self.description.clone(), start_seconds: self.start_seconds }
+    }
+}

@@ -1,0 +1,184 @@
+//! What a run is told to do: the validated twin of what a person typed.
+
+use haloflow_geometry::{Geometry, Lattice, Seam, Zyx};
+use haloflow_volume::{Element, InputOptions, OutputRequest};
+
+use crate::cast::{Cast, NonFinite, Rounding};
+use crate::cut::Padding;
+use crate::fault::{Fault, FaultKind, Stage};
+use crate::normalise::Normalisation;
+
+/// Everything that a run is told. What runs the network is told apart, by the engines' factories.
+#[derive(Clone, Debug)]
+pub struct RunSettings {
+    /// Where the volume is.
+    pub input: InputOptions,
+    /// Where the result goes. Its block and its default element kind are filled in by the run.
+    pub output: OutputRequest,
+    /// Tiles and patches.
+    pub layout: Layout,
+    /// What is done to voxels.
+    pub values: Values,
+    /// What may be used.
+    pub resources: Resources,
+}
+
+/// Tiles and patches. Sizes are voxels, z y x.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// What the network sees.
+    pub patch: Zyx,
+    /// Least overlap of neighbouring patches.
+    pub overlap: Zyx,
+    /// Tile size; unset is 256 in the block lattice and follows the output's chunks in the volume lattice.
+    pub block: Option<Zyx>,
+    /// Where patches lie; unset is the volume lattice unless the normalisation differs from block to block.
+    pub lattice: Option<LatticeChoice>,
+    /// Real data around a block, for the block lattice; unset is derived.
+    pub halo: Option<Zyx>,
+    /// Patches start on multiples of this.
+    pub align: Zyx,
+    /// How patches are joined.
+    pub seam: Seam,
+}
+
+/// The two lattices, as typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LatticeChoice {
+    /// One lattice over the whole volume.
+    Volume,
+    /// One lattice per block.
+    Block,
+}
+
+/// What is done to voxels.
+#[derive(Clone, Debug)]
+pub struct Values {
+    /// How they are normalised.
+    pub normalisation: Normalisation,
+    /// The level of the input's pyramid that statistics of the whole volume are taken from; unset is the level that is run.
+    pub statistics_level: Option<usize>,
+    /// Least span of a normalisation.
+    pub eps: f64,
+    /// Bounds to clip normalised voxels to.
+    pub clip: Option<[f32; 2]>,
+    /// Whether results are brought back into the input's range.
+    pub denormalise: bool,
+    /// What stands in a patch where it reaches past the data.
+    pub padding: Padding,
+    /// How integer outputs are rounded.
+    pub rounding: Rounding,
+    /// What is done with NaN and infinity.
+    pub nonfinite: NonFinite,
+}
+
+/// What may be used.
+#[derive(Clone, Debug)]
+pub struct Resources {
+    /// Bytes for everything large that the pipeline holds; libtorch's own memory is not in it.
+    pub memory: u64,
+    /// Patches per batch.
+    pub batch: usize,
+    /// Batches in flight, over all devices, at most.
+    pub max_inflight_batches: usize,
+    /// Steps that are read and prepared at one time, at least.
+    pub prep_workers: usize,
+    /// Tiles that are cast, encoded and stored at one time.
+    pub writer_workers: usize,
+    /// Threads of the CPU pool.
+    pub threads: std::num::NonZeroUsize,
+}
+
+/// Tile size of the block lattice if none is given, voxels along each axis.
+const DEFAULT_BLOCK: usize = 256;
+
+impl RunSettings {
+    /// Checks what can be checked without looking at any data.
+    ///
+    /// # Errors
+    /// Names the key, the value and what is allowed.
+    pub fn check(&self) -> Result<(), Fault> {
+        let geometry = self.layout.geometry(self.lattice()?, [usize::MAX / 4; 3], None);
+        geometry.check().map_err(|error| Fault::geometry(&error))?;
+        let (block, patch) = (self.layout.block.unwrap_or(patch_or_more(self.layout.patch)), self.layout.patch);
+        if let Some(axis) = (0..3).find(|&axis| block[axis] < patch[axis]) {
+            let name = haloflow_geometry::AXES[axis];
+            let (block, patch) = (block[axis], patch[axis]);
+            return Err(usage(format!("`block` is {block} and `patch` is {patch} (axis {name}); a block must be at least as large as a patch")));
+        }
+        Ok(())
+    }
+
+    /// The lattice that will be used.
+    ///
+    /// # Errors
+    /// If the volume lattice was asked for with a normalisation that differs from block to block.
+    pub fn lattice(&self) -> Result<LatticeChoice, Fault> {
+        match (self.layout.lattice, self.values.normalisation.depends_on_block()) {
+            (Some(LatticeChoice::Volume), true) => Err(usage(
+                "`lattice` is volume and `normalize` is percentile, whose numbers differ from block to block; use `--lattice block`, or \
+                 `--normalize volume` for the percentiles of the whole volume"
+                    .into(),
+            )),
+            (Some(choice), _) => Ok(choice),
+            (None, true) => Ok(LatticeChoice::Block),
+            (None, false) => Ok(LatticeChoice::Volume),
+        }
+    }
+
+    /// The kind of number that is stored unless another is asked for: the input's if results are brought back into the input's
+    /// range, else f32.
+    #[must_use]
+    pub const fn default_element(&self, input: Element) -> Element {
+        if self.values.denormalise { input } else { Element::F32 }
+    }
+
+    /// The rules for casting to `element`.
+    #[must_use]
+    pub const fn cast(&self, element: Element) -> Cast {
+        Cast { element, rounding: self.values.rounding, nonfinite: self.values.nonfinite }
+    }
+}
+
+impl Layout {
+    /// The grid that tiles lie on if it is settled before the output is known: the block lattice's blocks, or those asked for.
+    #[must_use]
+    pub fn settled_block(&self, lattice: LatticeChoice) -> Option<Zyx> {
+        self.block.or_else(|| (lattice == LatticeChoice::Block).then(|| patch_or_more(self.patch)))
+    }
+
+    /// The geometry over `volume`. `unit` is what the output is written in; tiles of the volume lattice are the least multiple of
+    /// it that is no smaller than a patch, unless blocks were asked for.
+    #[must_use]
+    pub fn geometry(&self, lattice: LatticeChoice, volume: Zyx, unit: Option<Zyx>) -> Geometry {
+        let patch = self.patch;
+        let units = unit.unwrap_or([1; 3]);
+        let tile = self.settled_block(lattice).unwrap_or_else(|| {
+            std::array::from_fn(|axis| (patch[axis].div_ceil(units[axis]) * units[axis]).max(1))
+        });
+        let lattice = match lattice {
+            LatticeChoice::Volume => Lattice::Volume,
+            LatticeChoice::Block => Lattice::Block { halo: self.effective_halo() },
+        };
+        Geometry { volume, tile, patch, overlap: self.overlap, align: self.align, lattice, seam: self.seam }
+    }
+
+    /// The halo that is used: what was asked for or is derived, and never less than what is trimmed.
+    #[must_use]
+    pub fn effective_halo(&self) -> Zyx {
+        let derived = self.seam.default_halo(self.patch);
+        let halo = self.halo.unwrap_or(derived);
+        match self.seam {
+            Seam::Trim { voxels } => std::array::from_fn(|axis| halo[axis].max(voxels[axis])),
+            Seam::Blend { .. } => halo,
+        }
+    }
+}
+
+fn patch_or_more(patch: Zyx) -> Zyx {
+    patch.map(|size| size.max(DEFAULT_BLOCK))
+}
+
+fn usage(message: String) -> Fault {
+    Fault::new(FaultKind::Usage, Stage::Plan, message)
+}

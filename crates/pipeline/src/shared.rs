@@ -1,0 +1,51 @@
+//! What all stages of a run look at and none changes, but for counting.
+
+use std::sync::Arc;
+
+use haloflow_engine::EngineSpec;
+use haloflow_geometry::{Column, Plan};
+use haloflow_volume::{CpuPool, VolumeReader, VolumeWriter};
+
+use crate::budget::Budget;
+use crate::cast::Cast;
+use crate::cut::{Cutting, Padding};
+use crate::fault::Faults;
+use crate::meter::Meters;
+use crate::normalise::{Normalisation, Normaliser};
+use crate::progress::Progress;
+
+/// The run as its stages see it.
+pub(crate) struct Shared {
+    pub(crate) plan: Plan,
+    pub(crate) column: Column,
+    pub(crate) spec: EngineSpec,
+    pub(crate) reader: VolumeReader,
+    pub(crate) writer: VolumeWriter,
+    pub(crate) cpu: CpuPool,
+    pub(crate) budget: Budget,
+    /// Bytes per voxel of a step's input, all channels.
+    pub(crate) input_bytes: u64,
+    /// Bytes per voxel of an open tile.
+    pub(crate) tile_bytes: u64,
+    pub(crate) normalisation: Normalisation,
+    /// The normalisers of the whole volume; empty if they differ from block to block.
+    pub(crate) normalisers: Vec<Normaliser>,
+    pub(crate) eps: f64,
+    pub(crate) clip: Option<[f32; 2]>,
+    pub(crate) denormalise: bool,
+    pub(crate) padding: Padding,
+    pub(crate) cast: Cast,
+    /// Steps in reading at one time.
+    pub(crate) read_ahead: usize,
+    pub(crate) writers: usize,
+    pub(crate) meters: Arc<Meters>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) faults: Faults,
+}
+
+impl Shared {
+    /// How patches are cut.
+    pub(crate) const fn cutting(&self) -> Cutting {
+        Cutting { size: self.spec.patch, padding: self.padding, kind: self.spec.input }
+    }
+}

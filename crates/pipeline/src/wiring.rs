@@ -1,0 +1,92 @@
+//! The stages and the channels between them: every channel of a run is made here.
+
+use std::sync::Arc;
+
+use async_channel::{Receiver, Sender, bounded};
+use haloflow_engine::Slot;
+use tokio::task::JoinSet;
+
+use crate::device::{DeviceThread, join};
+use crate::fault::{Fault, Stage};
+use crate::messages::{Batch, Flight};
+use crate::shared::Shared;
+use crate::{batch, merge, read, write};
+
+/// Steps that wait between read and batch. They hold leases, so few are enough.
+const PREPARED: usize = 2;
+
+/// Finished tiles that wait between merge and write.
+const FINISHED: usize = 2;
+
+/// The channels that device threads hold from their start on, which is before anything else is known.
+pub(crate) struct DeviceChannels {
+    /// Where batches are put.
+    pub(crate) batches_in: Sender<Batch>,
+    /// Where devices take them.
+    pub(crate) batches_out: Receiver<Batch>,
+    /// Where devices put flights.
+    pub(crate) flights_in: Sender<Flight>,
+    /// Where flights are taken.
+    pub(crate) flights_out: Receiver<Flight>,
+}
+
+impl DeviceChannels {
+    /// Channels for `devices` devices with `slots` slots in all: a filled batch waits for each device, and every slot can be in flight.
+    pub(crate) fn new(devices: usize, slots: usize) -> Self {
+        let (batches_in, batches_out) = bounded(devices.max(1));
+        let (flights_in, flights_out) = bounded(slots.max(1));
+        Self { batches_in, batches_out, flights_in, flights_out }
+    }
+}
+
+/// Runs all stages to their end, or until the first fault has stopped them, and joins the device threads.
+pub(crate) async fn stream(shared: &Arc<Shared>, slots: Vec<Slot>, devices: Vec<DeviceThread>, channels: Channels) {
+    let Channels { batches, flights } = channels;
+    let (free_in, free_out) = bounded(slots.len().max(1));
+    for slot in slots {
+        // The channel has room for every slot.
+        drop(free_in.try_send(slot));
+    }
+    let (prepared_in, prepared_out) = bounded(PREPARED);
+    let (finished_in, finished_out) = bounded(FINISHED);
+    let mut stages = JoinSet::new();
+    spawn(&mut stages, shared, Stage::Read, read::read(Arc::clone(shared), prepared_in));
+    spawn(&mut stages, shared, Stage::Batch, batch::batch(Arc::clone(shared), prepared_out, free_out, batches));
+    spawn(&mut stages, shared, Stage::Merge, merge::merge(Arc::clone(shared), flights, free_in, finished_in));
+    spawn(&mut stages, shared, Stage::Write, write::write(Arc::clone(shared), finished_out));
+    while let Some(ended) = stages.join_next().await {
+        if let Err(error) = ended {
+            shared.faults.report(Fault::panicked(Stage::Plan, &error));
+        }
+    }
+    if let Err(fault) = join(devices).await {
+        shared.faults.report(fault);
+    }
+}
+
+/// The ends of the devices' channels that the stages hold.
+pub(crate) struct Channels {
+    /// Where the batch stage puts batches.
+    pub(crate) batches: Sender<Batch>,
+    /// Where the merge stage takes flights.
+    pub(crate) flights: Receiver<Flight>,
+}
+
+/// Runs a stage until it ends, fails or is cancelled. When it ends its channel ends are dropped, which ends its neighbours.
+fn spawn(
+    stages: &mut JoinSet<()>,
+    shared: &Arc<Shared>,
+    stage: Stage,
+    work: impl Future<Output = Result<(), Fault>> + Send + 'static,
+) {
+    let faults = shared.faults.clone();
+    stages.spawn(async move {
+        let guarded = std::panic::AssertUnwindSafe(work);
+        let ended = faults.cancel().run_until_cancelled(futures::FutureExt::catch_unwind(guarded)).await;
+        match ended {
+            None | Some(Ok(Ok(()))) => {}
+            Some(Ok(Err(fault))) => faults.report(fault),
+            Some(Err(_)) => faults.report(Fault::defect(stage, "a stage panicked")),
+        }
+    });
+}

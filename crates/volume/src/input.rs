@@ -1,0 +1,140 @@
+//! Opening an input: from what was typed to one level, one time point and some channels of a volume.
+
+use serde_json::Value;
+
+use crate::axes::{AxisMap, bare_axes};
+use crate::layout::Layout;
+use crate::location::Location;
+use crate::node::Node;
+use crate::ome::{Multiscale, no_image};
+use crate::spec::{Source, Spec};
+use crate::{AxisInfo, Environment, InputDescription, InputOptions, StorageCounters, VolumeError, ZarrFormat};
+
+/// An input whose metadata was read and whose selection was checked.
+#[derive(Debug)]
+pub(crate) struct Input {
+    /// Where the array is.
+    pub(crate) location: Location,
+    pub(crate) layout: Layout,
+    pub(crate) map: AxisMap,
+    pub(crate) description: InputDescription,
+}
+
+/// What was found, before the selection is checked.
+struct Found {
+    location: Location,
+    layout: Layout,
+    axes: Vec<AxisInfo>,
+    levels: usize,
+    group: Option<Value>,
+}
+
+impl Input {
+    pub(crate) async fn open(
+        options: &InputOptions,
+        environment: &Environment,
+        counters: &StorageCounters,
+    ) -> Result<Self, VolumeError> {
+        let source = Source::read(&options.source, environment).await?;
+        let location = source.location().clone().with_counters(counters);
+        let url = location.url.clone();
+        let node = Node::find(&location).await?.ok_or_else(|| {
+            VolumeError::data(format!("there is no Zarr array or group at {url}: it has none of zarr.json, .zarray, .zattrs"))
+        })?;
+        let found = match (node, &source) {
+            (Node::Array(metadata), _) => {
+                if let Source::Spec(spec) = &source {
+                    matches_spec(&metadata, spec)?;
+                }
+                bare(location, &metadata, options.level)?
+            }
+            (Node::Group(..), Source::Spec(_)) => {
+                return Err(VolumeError::data(format!(
+                    "{url} is a group, but a spec names an array: add the path of a level, such as \"0\""
+                )));
+            }
+            (Node::Group(attributes), Source::Place(_)) => level_of(location, attributes, options.level).await?,
+        };
+        let map = AxisMap::of(&found.axes, &url)?;
+        let shape = &found.layout.shape;
+        in_range("time point", "--t", options.t, AxisMap::along(map.t, shape), &url)?;
+        if options.c.is_empty() {
+            return Err(VolumeError::usage("no channel is chosen: give at least one with --c"));
+        }
+        for &channel in &options.c {
+            in_range("channel", "--c", channel, AxisMap::along(map.c, shape), &url)?;
+        }
+        let description = describe(&found, url, options.level);
+        Ok(Self { location: found.location, layout: found.layout, map, description })
+    }
+}
+
+fn describe(found: &Found, url: String, level: usize) -> InputDescription {
+    let layout = &found.layout;
+    let omero = found.group.as_ref().map(|group| {
+        if group["ome"]["omero"].is_null() { group["omero"].clone() } else { group["ome"]["omero"].clone() }
+    });
+    InputDescription {
+        url,
+        zarr_format: layout.format,
+        axes: found.axes.clone(),
+        levels: found.levels,
+        level,
+        chunk: layout.unit().to_vec(),
+        shard: layout.shards.as_ref().map(|_| layout.chunk.clone()),
+        is_group: found.group.is_some(),
+        element: layout.element,
+        compressor: layout.compressor.clone(),
+        omero: omero.filter(|omero| !omero.is_null()),
+    }
+}
+
+fn bare(location: Location, metadata: &Value, level: usize) -> Result<Found, VolumeError> {
+    if level != 0 {
+        return Err(VolumeError::usage(format!("the level {level} does not exist: {} is a bare array, which has only level 0", location.url)));
+    }
+    let layout = Layout::read(metadata, &location.url)?;
+    let axes = bare_axes(&layout);
+    Ok(Found { location, layout, axes, levels: 1, group: None })
+}
+
+async fn level_of(location: Location, attributes: Value, level: usize) -> Result<Found, VolumeError> {
+    let url = location.url.clone();
+    let image = Multiscale::find(&attributes, &url)?.ok_or_else(|| no_image(&attributes, &url))?;
+    let levels = image.datasets.len();
+    let dataset = image.datasets.get(level).ok_or_else(|| {
+        VolumeError::usage(format!("the level {level} does not exist: {url} has {levels} levels, 0 to {}", levels.saturating_sub(1)))
+    })?;
+    let location = location.at(&dataset.path);
+    let Some(Node::Array(metadata)) = Node::find(&location).await? else {
+        return Err(VolumeError::data(format!("level {level} of {url} should be an array at {}, but there is none", location.url)));
+    };
+    let layout = Layout::read(&metadata, &location.url)?;
+    let axes = image.axes(level, &layout.shape, &url)?.unwrap_or_else(|| bare_axes(&layout));
+    Ok(Found { location, layout, axes, levels, group: Some(attributes) })
+}
+
+/// A spec's `metadata` says what the array must be.
+pub(crate) fn matches_spec(metadata: &Value, spec: &Spec) -> Result<(), VolumeError> {
+    let url = &spec.location.url;
+    let format = if metadata["zarr_format"] == 2 { ZarrFormat::V2 } else { ZarrFormat::V3 };
+    if format != spec.format {
+        let (stored, driver) = if format == ZarrFormat::V2 { ("v2", "zarr") } else { ("v3", "zarr3") };
+        return Err(VolumeError::data(format!("{url} is a Zarr {stored} array, but the spec names another driver: use {driver}")));
+    }
+    for key in ["shape", "chunks", "dtype", "data_type"] {
+        let Some(wanted) = spec.metadata.get(key) else { continue };
+        if &metadata[key] != wanted {
+            return Err(VolumeError::data(format!("the {key} of {url} is {}, but the spec says {wanted}", metadata[key])));
+        }
+    }
+    Ok(())
+}
+
+/// Checks an index; the sentence names the flag and what is allowed.
+pub(crate) fn in_range(what: &str, flag: &str, index: usize, size: usize, url: &str) -> Result<(), VolumeError> {
+    if index < size {
+        return Ok(());
+    }
+    Err(VolumeError::usage(format!("{flag} {index} is out of range: {url} has {size} along its {what} axis, so it must be 0 to {}", size.saturating_sub(1))))
+}

@@ -1,0 +1,45 @@
+//! Volumes in object storage: reads regions of Zarr v2, Zarr v3 and OME-Zarr arrays, and writes new ones, one whole chunk
+//! (or shard) at a time.
+//!
+//! All bytes move through `object_store`; `zarrs` supplies metadata, chunk keys and codecs. Bytes are fetched and put on the
+//! async runtime; chunks are decoded, gathered, assembled and encoded on a [`CpuPool`], never on a runtime worker.
+//!
+//! Regions and buffers are in axis order z, y, x, C order, sizes in voxels. An array without a z axis has z size 1. Nothing here
+//! reads the process environment: variables come in through an [`Environment`].
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod address;
+mod axes;
+mod blueprint;
+mod buffer;
+mod counters;
+mod description;
+mod element;
+mod environment;
+mod error;
+mod fetch;
+mod gather;
+mod input;
+mod lattice;
+mod layout;
+mod location;
+mod node;
+mod ome;
+mod output;
+mod pool;
+mod reader;
+mod shard;
+mod spec;
+mod target;
+mod writer;
+
+pub use buffer::{AlignedBytes, Brick};
+pub use counters::{CounterSnapshot, StorageCounters};
+pub use description::{AxisInfo, AxisKind, InputDescription, ZarrFormat};
+pub use element::Element;
+pub use environment::Environment;
+pub use error::{VolumeError, VolumeErrorKind};
+pub use output::{OutputPlan, OutputRequest};
+pub use pool::CpuPool;
+pub use reader::{InputOptions, VolumeReader};
+pub use writer::VolumeWriter;

@@ -1,0 +1,198 @@
+//! A place in a store: the only module through which bytes come and go.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutPayload};
+
+use crate::{StorageCounters, VolumeError, VolumeErrorKind};
+
+/// How long the first answer of a store may take.
+pub(crate) const FIRST_ANSWER: Duration = Duration::from_secs(15);
+
+/// Objects that make a prefix a Zarr node.
+const NODE_KEYS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", ".zattrs"];
+
+/// A prefix in a store. Keys are relative to it. Cloning shares store and counters.
+#[derive(Clone, Debug)]
+pub(crate) struct Location {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    /// The prefix in the store.
+    pub(crate) root: Path,
+    /// The prefix as a URL or an absolute local path, without a slash at its end.
+    pub(crate) url: String,
+    /// The directory, if the store is the local file system.
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) read_only: bool,
+    pub(crate) counters: StorageCounters,
+}
+
+impl Location {
+    /// The location at `child`, a relative key of one or more parts.
+    pub(crate) fn at(&self, child: &str) -> Self {
+        let mut location = self.clone();
+        for part in child.split('/').filter(|part| !part.is_empty()) {
+            location.root = location.root.clone().join(part);
+            location.url = location.url_of(part);
+            location.directory = location.directory.map(|directory| directory.join(part));
+        }
+        location
+    }
+
+    /// The same location, counted by other counters.
+    pub(crate) fn with_counters(mut self, counters: &StorageCounters) -> Self {
+        self.counters = counters.clone();
+        self
+    }
+
+    /// The object's full name, for messages.
+    pub(crate) fn url_of(&self, key: &str) -> String {
+        let slash = if self.url.ends_with('/') { "" } else { "/" };
+        format!("{}{slash}{key}", self.url)
+    }
+
+    /// A whole object, or `None` if there is none.
+    pub(crate) async fn get(&self, key: &str) -> Result<Option<Bytes>, VolumeError> {
+        self.get_with(key, None).await
+    }
+
+    /// A range of bytes of an object; shorter than asked for if the object ends before.
+    pub(crate) async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Option<Bytes>, VolumeError> {
+        self.get_with(key, Some(GetRange::Bounded(range))).await
+    }
+
+    /// The last `length` bytes of an object; all of it if it is shorter.
+    pub(crate) async fn get_suffix(&self, key: &str, length: u64) -> Result<Option<Bytes>, VolumeError> {
+        let Some(size) = self.size(key).await? else { return Ok(None) };
+        if size == 0 {
+            return Ok(Some(Bytes::new()));
+        }
+        self.get_range(key, size.saturating_sub(length)..size).await
+    }
+
+    /// Size of an object in bytes, or `None` if there is none.
+    pub(crate) async fn size(&self, key: &str) -> Result<Option<u64>, VolumeError> {
+        self.counters.asked();
+        match self.store.head(&self.path(key)).await {
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.failed("read", key, error)),
+        }
+    }
+
+    /// Puts a whole object, replacing what was there.
+    pub(crate) async fn put(&self, key: &str, bytes: Bytes) -> Result<(), VolumeError> {
+        let since = Instant::now();
+        let length = bytes.len();
+        self.store
+            .put(&self.path(key), PutPayload::from_bytes(bytes))
+            .await
+            .map_err(|error| self.failed("write", key, error))?;
+        self.counters.put(length, since);
+        Ok(())
+    }
+
+    /// Whether anything is stored here.
+    pub(crate) async fn exists(&self) -> Result<bool, VolumeError> {
+        if self.directory.as_ref().is_some_and(|directory| directory.is_file()) {
+            return Ok(true);
+        }
+        self.counters.asked();
+        let mut objects = self.store.list(Some(&self.root));
+        match objects.next().await {
+            None | Some(Err(object_store::Error::NotFound { .. })) => Ok(false),
+            Some(Ok(_)) => Ok(true),
+            Some(Err(error)) => Err(self.failed("list", "", error)),
+        }
+    }
+
+    /// Whether a Zarr array or group is stored here.
+    pub(crate) async fn is_node(&self) -> Result<bool, VolumeError> {
+        for key in NODE_KEYS {
+            if self.size(key).await?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Deletes everything below this location, and nothing else.
+    pub(crate) async fn delete_all(&self) -> Result<(), VolumeError> {
+        self.counters.asked();
+        let Some(directory) = self.directory.clone() else {
+            let objects = self.store.list(Some(&self.root)).map_ok(|meta| meta.location).boxed();
+            let deleted = self.store.delete_stream(objects).try_for_each(|_| async { Ok(()) }).await;
+            return deleted.map_err(|error| self.failed("delete", "", error));
+        };
+        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(directory)).await;
+        match removed {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(VolumeError::new(VolumeErrorKind::Unavailable, format!("cannot delete {}: {error}", self.url))
+                .with_source(error)),
+            Err(error) => Err(VolumeError::internal(format!("deleting {} was cut short: {error}", self.url))),
+        }
+    }
+
+    /// Whether the two are one place, or one lies inside the other.
+    pub(crate) fn overlaps(&self, other_url: &str) -> bool {
+        let [one, other] = [&self.url, other_url].map(|url| format!("{}/", url.trim_end_matches('/')));
+        one.starts_with(&other) || other.starts_with(&one)
+    }
+
+    async fn get_with(&self, key: &str, range: Option<GetRange>) -> Result<Option<Bytes>, VolumeError> {
+        let since = Instant::now();
+        let options = GetOptions { range, ..GetOptions::default() };
+        let answer = match self.store.get_opts(&self.path(key), options).await {
+            Ok(result) => result.bytes().await,
+            Err(error) => Err(error),
+        };
+        self.counters.fetched(answer.as_ref().map_or(0, Bytes::len), since);
+        match answer {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.failed("read", key, error)),
+        }
+    }
+
+    fn path(&self, key: &str) -> Path {
+        key.split('/').filter(|part| !part.is_empty()).fold(self.root.clone(), |path, part| path.join(part))
+    }
+
+    fn failed(&self, verb: &str, key: &str, error: object_store::Error) -> VolumeError {
+        use object_store::Error::{InvalidPath, PermissionDenied, Unauthenticated};
+        let name = if key.is_empty() { self.url.clone() } else { self.url_of(key) };
+        let kind = match error {
+            InvalidPath { .. } => VolumeErrorKind::Usage,
+            _ => VolumeErrorKind::Unavailable,
+        };
+        let advice = match error {
+            PermissionDenied { .. } | Unauthenticated { .. } => "permission was denied, check the credentials",
+            _ => "the store gave an error",
+        };
+        VolumeError::new(kind, format!("cannot {verb} {name}: {advice}: {}", one_line(&error))).with_source(error)
+    }
+}
+
+/// Waits for the first answer of a store, but not for ever.
+pub(crate) async fn first_answer<T>(
+    url: &str,
+    answer: impl Future<Output = Result<T, VolumeError>>,
+) -> Result<T, VolumeError> {
+    tokio::time::timeout(FIRST_ANSWER, answer).await.unwrap_or_else(|_| {
+        let seconds = FIRST_ANSWER.as_secs();
+        Err(VolumeError::new(
+            VolumeErrorKind::Unavailable,
+            format!("{url} gave no answer within {seconds} s: check that the endpoint is reachable and that credentials are set"),
+        ))
+    })
+}
+
+fn one_line(error: &object_store::Error) -> String {
+    let text = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    text.chars().take(600).collect()
+}

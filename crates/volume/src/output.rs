@@ -1,0 +1,247 @@
+//! Planning an output: every check is made before anything is created or touched.
+
+use bytes::Bytes;
+use haloflow_geometry::Zyx;
+use serde_json::{Value, json};
+
+use crate::layout::Layout;
+use crate::ome::group_attributes;
+use crate::spec::Source;
+use crate::target::Target;
+use crate::writer::{ArrayTarget, in_flight};
+use crate::{CpuPool, Element, Environment, InputDescription, StorageCounters, VolumeError, VolumeWriter, ZarrFormat};
+
+/// The output as asked for.
+#[derive(Clone, Debug)]
+pub struct OutputRequest {
+    /// One per output channel, or a single one if channels are stacked: a URL, a path, a TensorStore spec as inline JSON, or the path
+    /// of a file that holds one (it ends in `.json`). A URL or path makes an OME-Zarr group, a spec a bare array.
+    pub targets: Vec<String>,
+    /// Whether all output channels go into one array, along its channel axis.
+    pub stack_channels: bool,
+    /// The kind of number, if asked for.
+    pub element: Option<Element>,
+    /// The kind of number if neither `element` nor a spec says.
+    pub default_element: Element,
+    /// Chunk shape z, y, x, voxels; unset follows the input.
+    pub chunk: Option<Zyx>,
+    /// Shard shape z, y, x, voxels, a multiple of the chunk; unset writes no shards.
+    pub shard: Option<Zyx>,
+    /// Version of the Zarr format; unset is v3, or what a spec says.
+    pub format: Option<ZarrFormat>,
+    /// `blosc`, `zstd`, `gzip`, each optionally with `:LEVEL`, or `none`; unset is Zstandard in blosc at level 3.
+    pub compressor: Option<String>,
+    /// Time point to write; unset is 0 in a new array and `input_t` where a spec gives the shape.
+    pub t: Option<usize>,
+    /// Channel to write; as `t`.
+    pub c: Option<usize>,
+    /// The time point that is read.
+    pub input_t: usize,
+    /// The (first) channel that is read.
+    pub input_c: usize,
+    /// Whether existing outputs are deleted.
+    pub overwrite: bool,
+    /// The lattice on which tiles will be written, z, y, x, voxels. On each axis the write unit must divide it, unless one block
+    /// covers the axis.
+    pub block: Option<Zyx>,
+    /// Stored in the output's attributes under `haloflow`.
+    pub provenance: Value,
+}
+
+/// An output of which everything has been checked and nothing created.
+#[derive(Debug)]
+pub struct OutputPlan {
+    request: OutputRequest,
+    /// At least one; all have the same unit and element.
+    targets: Vec<Target>,
+    unit: Zyx,
+    element: Element,
+    cpu: CpuPool,
+    counters: StorageCounters,
+}
+
+impl OutputPlan {
+    /// Makes every check that needs no channel count: specs, kinds, shapes, chunks, codecs, whether outputs exist, whether they collide with
+    /// each other or with the input. Reads metadata and lists; changes nothing.
+    ///
+    /// # Errors
+    /// `Usage` for a value that is not allowed; `Exists` if an output exists and is to be neither opened nor overwritten;
+    /// `Data` if an existing array cannot hold the result; `Unavailable` if a store cannot be reached within 15 seconds.
+    pub async fn check(
+        request: OutputRequest,
+        input: &InputDescription,
+        environment: &Environment,
+        cpu: &CpuPool,
+    ) -> Result<Self, VolumeError> {
+        if request.stack_channels && request.targets.len() > 1 {
+            return Err(VolumeError::usage(format!(
+                "channels are to be stacked in one output, but {} outputs are given: give one",
+                request.targets.len()
+            )));
+        }
+        let mut sources = Vec::new();
+        for target in &request.targets {
+            sources.push(Source::read(target, environment).await?);
+        }
+        check_collisions(&sources, input)?;
+        let mut targets = Vec::new();
+        for source in &sources {
+            targets.push(Target::check(source, &request, input).await?);
+        }
+        let Some(first) = targets.first() else { return Err(VolumeError::usage("there is no output: give at least one")) };
+        let (unit, element) = (first.unit(), first.layout.element);
+        if let Some(other) = targets.iter().find(|target| (target.unit(), target.layout.element) != (unit, element)) {
+            return Err(VolumeError::usage(format!(
+                "all outputs must have the same chunks and element kind, but {} has {unit:?} of {element} and {} has {:?} of {}",
+                first.location.url, other.location.url, other.unit(), other.layout.element
+            )));
+        }
+        Ok(Self { request, targets, unit, element, cpu: cpu.clone(), counters: StorageCounters::default() })
+    }
+
+    /// Spatial shape of the unit of writing, z, y, x, voxels: the shard if there is one, else the chunk.
+    #[must_use]
+    pub fn unit(&self) -> Zyx {
+        self.unit
+    }
+
+    /// The kind of number of the output.
+    #[must_use]
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// Where the outputs will be.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.targets.iter().map(|target| target.location.url.clone()).collect()
+    }
+
+    /// How many arrays there will be.
+    #[must_use]
+    pub fn arrays(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// Whether all channels go into one array.
+    #[must_use]
+    pub fn stacked(&self) -> bool {
+        self.request.stack_channels
+    }
+
+    /// The most bytes that writing holds besides the tiles handed to it: assembled and encoded units in flight, if no encoded unit
+    /// is larger than a decoded one.
+    #[must_use]
+    pub fn transfer_bytes(&self) -> u64 {
+        let unit = self.targets.iter().map(|target| target.layout.codec.decoded_size()).max().unwrap_or(0);
+        2 * (in_flight(unit, &self.cpu) * unit) as u64
+    }
+
+    /// Deletes what is to be overwritten, then writes the metadata of every array and group. `provenance`, unless null,
+    /// replaces the request's.
+    ///
+    /// Cancellation: leaves an output that is incomplete; calling again needs `overwrite`.
+    ///
+    /// # Errors
+    /// `Usage` if `channels_out` does not fit the targets: nothing has been deleted or created then. `Unavailable` if the store refuses.
+    pub async fn create(mut self, channels_out: usize, provenance: Value) -> Result<VolumeWriter, VolumeError> {
+        self.check_channels(channels_out)?;
+        for target in &mut self.targets {
+            target.location = target.location.clone().with_counters(&self.counters);
+            target.array = target.array.clone().with_counters(&self.counters);
+            if let Some(blueprint) = target.blueprint.as_mut().filter(|_| self.request.stack_channels) {
+                blueprint.set_channels(channels_out);
+                target.layout = Layout::read(&blueprint.metadata(&json!({})), &target.array.url)?;
+            }
+        }
+        let provenance = if provenance.is_null() { self.request.provenance.clone() } else { provenance };
+        for target in self.targets.iter().filter(|target| target.delete) {
+            target.location.delete_all().await?;
+        }
+        for target in &self.targets {
+            write_metadata(target, &provenance).await?;
+        }
+        let arrays = self.targets.into_iter().map(ArrayTarget::from).collect();
+        Ok(VolumeWriter::new(arrays, channels_out, self.cpu, self.counters))
+    }
+
+    fn check_channels(&self, channels: usize) -> Result<(), VolumeError> {
+        let outputs = self.targets.len();
+        if !self.request.stack_channels {
+            if channels == outputs {
+                return Ok(());
+            }
+            return Err(VolumeError::usage(format!(
+                "there are {channels} output channels but {outputs} outputs: give one output per channel, or one output with stacked channels"
+            )));
+        }
+        let fixed = self.targets.iter().find(|target| {
+            target.blueprint.as_ref().is_none_or(|blueprint| blueprint.given.contains_key("shape"))
+        });
+        let size = fixed.map(|target| (target.map.c.map_or(1, |place| target.layout.shape[place]), &target.location.url));
+        match size {
+            Some((size, url)) if size != channels => Err(VolumeError::usage(format!(
+                "there are {channels} output channels but {url} has {size} along its channel axis: they must be equal"
+            ))),
+            _ if channels == 0 => Err(VolumeError::usage("there are 0 output channels: there must be at least 1")),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_collisions(sources: &[Source], input: &InputDescription) -> Result<(), VolumeError> {
+    for (place, source) in sources.iter().enumerate() {
+        let location = source.location();
+        if location.read_only {
+            return Err(VolumeError::usage(format!("the output {} is on a web server, which can only be read", location.url)));
+        }
+        if location.overlaps(&input.url) {
+            return Err(VolumeError::usage(format!(
+                "the output {} is, holds or lies in the input {}: choose another place",
+                location.url, input.url
+            )));
+        }
+        if let Some(other) = sources[..place].iter().find(|other| location.overlaps(&other.location().url)) {
+            return Err(VolumeError::usage(format!(
+                "the outputs {} and {} are one place, or one lies in the other: give each its own",
+                other.location().url, location.url
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Writes the array's metadata before the group's, so that a group never points at an array that is not there.
+async fn write_metadata(target: &Target, provenance: &Value) -> Result<(), VolumeError> {
+    let Some(blueprint) = &target.blueprint else { return Ok(()) };
+    let mut attributes = if target.is_group {
+        let name = target.location.url.rsplit('/').next().unwrap_or_default();
+        group_attributes(&blueprint.axes, name, blueprint.format)
+    } else {
+        json!({})
+    };
+    attributes["haloflow"] = provenance.clone();
+    let array_attributes = if target.is_group { json!({}) } else { attributes.clone() };
+    let metadata = blueprint.metadata(&array_attributes);
+    match blueprint.format {
+        ZarrFormat::V2 => {
+            target.array.put(".zarray", pretty(&metadata)).await?;
+            if target.is_group {
+                target.location.put(".zgroup", pretty(&json!({"zarr_format": 2}))).await?;
+            }
+            target.location.put(".zattrs", pretty(&attributes)).await
+        }
+        ZarrFormat::V3 => {
+            target.array.put("zarr.json", pretty(&metadata)).await?;
+            if !target.is_group {
+                return Ok(());
+            }
+            let group = json!({"zarr_format": 3, "node_type": "group", "attributes": attributes});
+            target.location.put("zarr.json", pretty(&group)).await
+        }
+    }
+}
+
+fn pretty(value: &Value) -> Bytes {
+    Bytes::from(format!("{value:#}\n"))
+}

@@ -1,0 +1,215 @@
+//! Reading regions of a volume.
+
+use std::sync::Arc;
+
+use haloflow_geometry::{Box3, Zyx};
+use moka::future::Cache;
+use moka::policy::EvictionPolicy;
+use tokio::task::{JoinError, JoinSet};
+
+use crate::axes::{AxisMap, Strides};
+use crate::fetch::UnitSource;
+use crate::gather::{Placement, Unit, gather};
+use crate::input::Input;
+use crate::{
+    AlignedBytes, Brick, CounterSnapshot, CpuPool, Element, Environment, InputDescription, StorageCounters, VolumeError,
+};
+
+/// What to read, and how.
+#[derive(Clone, Debug)]
+pub struct InputOptions {
+    /// A URL or path of a Zarr array or an OME-Zarr group, a TensorStore spec as inline JSON (it starts with `{`), or the path of
+    /// a file that holds one (it ends in `.json`).
+    pub source: String,
+    /// Resolution level of a group; 0 is the finest. A bare array has only 0.
+    pub level: usize,
+    /// Whether the user asked for the level.
+    pub level_given: bool,
+    /// Time point.
+    pub t: usize,
+    /// Channels, in the order in which they shall come back; at least one.
+    pub c: Vec<usize>,
+    /// Capacity of the cache of decoded chunks, bytes.
+    pub cache_bytes: u64,
+    /// How many chunks may be fetched and decoded at once, at least 1; 64 suits object stores.
+    pub requests: usize,
+}
+
+/// A volume that is open for reading: one level, one time point, one or more channels. Cloning shares cache and counters.
+#[derive(Clone, Debug)]
+pub struct VolumeReader {
+    shared: Arc<Shared>,
+    cache: Cache<Vec<u64>, Arc<Unit>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    source: UnitSource,
+    map: AxisMap,
+    description: InputDescription,
+    counters: StorageCounters,
+    cpu: CpuPool,
+    requests: usize,
+    t: usize,
+    c: Vec<usize>,
+}
+
+impl VolumeReader {
+    /// Reads the metadata and checks that level, time point and channels exist. No chunk is read.
+    ///
+    /// # Errors
+    /// `Usage` for a bad spec, level, time point or channel; `Data` if there is no volume or it is of an unsupported form;
+    /// `Unavailable` if the store cannot be reached within 15 seconds.
+    pub async fn open(options: &InputOptions, environment: &Environment, cpu: &CpuPool) -> Result<Self, VolumeError> {
+        let counters = StorageCounters::default();
+        let Input { location, layout, map, description } = Input::open(options, environment, &counters).await?;
+        let requests = options.requests.max(1);
+        let source = UnitSource::new(layout, location, cpu.clone(), requests);
+        let (t, c) = (options.t, options.c.clone());
+        let shared = Shared { source, map, description, counters, cpu: cpu.clone(), requests, t, c };
+        Ok(Self { shared: Arc::new(shared), cache: cache(options.cache_bytes) })
+    }
+
+    /// The same volume with an empty cache of `bytes` capacity, for a caller that sizes the cache after it has seen the shape.
+    #[must_use]
+    pub fn with_cache(self, bytes: u64) -> Self {
+        Self { cache: cache(bytes), ..self }
+    }
+
+    /// Size of the volume z, y, x, voxels.
+    #[must_use]
+    pub fn shape(&self) -> Zyx {
+        self.shared.map.spatial(&self.shared.source.layout.shape)
+    }
+
+    /// The kind of number.
+    #[must_use]
+    pub fn element(&self) -> Element {
+        self.shared.source.layout.element
+    }
+
+    /// Spatial shape of the smallest part that can be read alone, z, y, x, voxels: the chunk, or the inner chunk of a shard.
+    #[must_use]
+    pub fn unit(&self) -> Zyx {
+        self.shared.map.spatial(self.shared.source.layout.unit())
+    }
+
+    /// How many channels a [`Brick`] holds: as many as [`InputOptions::c`] names.
+    #[must_use]
+    pub fn channels(&self) -> usize {
+        self.shared.c.len()
+    }
+
+    /// What the volume is.
+    #[must_use]
+    pub fn description(&self) -> &InputDescription {
+        &self.shared.description
+    }
+
+    /// What has been read so far.
+    #[must_use]
+    pub fn counters(&self) -> CounterSnapshot {
+        self.shared.counters.snapshot()
+    }
+
+    /// The most bytes that reading holds outside the cache and the returned bricks: encoded and decoded chunks in flight, if no
+    /// encoded chunk is larger than a decoded one.
+    #[must_use]
+    pub fn transfer_bytes(&self) -> u64 {
+        2 * self.shared.requests as u64 * self.shared.source.layout.unit_codec().decoded_size() as u64
+    }
+
+    /// Reads a region that lies inside the volume. Chunks in the cache are not fetched again, and concurrent reads that need the
+    /// same chunk fetch it once. A chunk that the store does not have holds the fill value.
+    ///
+    /// Cancellation: safe; chunks that have arrived stay in the cache.
+    ///
+    /// # Errors
+    /// `Usage` if the region reaches outside; `Data` naming the object if a chunk is empty, truncated or corrupt; `Unavailable` if the store
+    /// fails for longer than its retries last.
+    pub async fn read(&self, region: Box3) -> Result<Brick, VolumeError> {
+        let shape = self.shape();
+        if (0..3).any(|axis| region.start[axis] > region.stop[axis] || region.stop[axis] > shape[axis]) {
+            return Err(VolumeError::usage(format!("the region {region} reaches outside the volume of shape {shape:?}")));
+        }
+        let element = self.element();
+        let bytes = region.voxels() * element.size();
+        let channels = self.shared.c.iter().map(|_| AlignedBytes::zeroed(bytes)).collect();
+        let mut brick = Brick { region, element, channels };
+        if region.is_empty() {
+            return Ok(brick);
+        }
+        let mut waiting = self.shared.placements(region).into_iter();
+        let mut running = JoinSet::new();
+        loop {
+            while running.len() < self.shared.requests {
+                let Some((index, placement)) = waiting.next() else { break };
+                let reader = self.clone();
+                running.spawn(async move { Ok((placement, reader.cached(index).await?)) });
+            }
+            let Some(first) = running.join_next().await else { return Ok(brick) };
+            let mut arrived = vec![settled(first)?];
+            while let Some(next) = running.try_join_next() {
+                arrived.push(settled(next)?);
+            }
+            brick = self.copy(brick, arrived).await?;
+            // The cache evicts lazily; memory is bounded only if it does so now.
+            self.cache.run_pending_tasks().await;
+        }
+    }
+
+    async fn cached(&self, index: Vec<u64>) -> Result<Arc<Unit>, VolumeError> {
+        let load = self.shared.source.unit(&index);
+        self.cache.try_get_with(index.clone(), load).await.map_err(|error| (*error).clone())
+    }
+
+    async fn copy(&self, mut brick: Brick, units: Vec<(Placement, Arc<Unit>)>) -> Result<Brick, VolumeError> {
+        let shared = Arc::clone(&self.shared);
+        let work = move || {
+            gather(&mut brick, &units, shared.strides(), shared.source.layout.codec.fill_bytes());
+            brick
+        };
+        self.shared.cpu.run(work).await
+    }
+}
+
+impl Shared {
+    fn strides(&self) -> Strides {
+        self.map.strides(self.source.layout.unit())
+    }
+
+    /// Every unit that a region needs, with its index in the grid of units.
+    fn placements(&self, region: Box3) -> Vec<(Vec<u64>, Placement)> {
+        let unit = self.source.layout.unit();
+        let (space, strides) = (self.map.spatial(unit), self.strides());
+        let (per_t, per_c) = (AxisMap::along(self.map.t, unit), AxisMap::along(self.map.c, unit));
+        let mut groups: Vec<(usize, Vec<(usize, usize)>)> = Vec::new();
+        for (buffer, channel) in self.c.iter().enumerate() {
+            let plane = (buffer, self.t % per_t * strides.t + channel % per_c * strides.c);
+            match groups.iter_mut().find(|(group, _)| *group == channel / per_c) {
+                Some((_, planes)) => planes.push(plane),
+                None => groups.push((channel / per_c, vec![plane])),
+            }
+        }
+        let cells = region.cells(space);
+        let placed = groups.iter().flat_map(|(group, planes)| {
+            cells.indices().map(move |cell| {
+                let placement = Placement { covers: Box3::of_cell(cell, space), planes: planes.clone() };
+                (self.map.index(self.t / per_t, *group, cell), placement)
+            })
+        });
+        placed.collect()
+    }
+}
+
+fn cache(bytes: u64) -> Cache<Vec<u64>, Arc<Unit>> {
+    Cache::builder()
+        .max_capacity(bytes)
+        .eviction_policy(EvictionPolicy::lru())
+        .weigher(|_: &Vec<u64>, unit: &Arc<Unit>| u32::try_from(unit.weight()).unwrap_or(u32::MAX))
+        .build()
+}
+
+fn settled<T>(joined: Result<Result<T, VolumeError>, JoinError>) -> Result<T, VolumeError> {
+    joined.unwrap_or_else(|error| Err(VolumeError::internal(format!("reading a chunk was cut short: {error}"))))
+}

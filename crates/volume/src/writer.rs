@@ -1,0 +1,198 @@
+//! Writing tiles of whole chunks.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use haloflow_geometry::{Box3, Zyx};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::axes::AxisMap;
+use crate::gather::{Placement, fill_row, scatter};
+use crate::layout::Layout;
+use crate::location::Location;
+use crate::target::Target;
+use crate::{AlignedBytes, CounterSnapshot, CpuPool, StorageCounters, VolumeError};
+
+/// The most units that are encoded and put at once, if they are small.
+const MOST_IN_FLIGHT: usize = 32;
+/// Decoded bytes of units in flight above which fewer are allowed.
+const BYTES_IN_FLIGHT: usize = 256 << 20;
+
+/// An output that is open for writing. Cloning shares counters and limits.
+#[derive(Clone, Debug)]
+pub struct VolumeWriter {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    arrays: Vec<ArrayTarget>,
+    channels: usize,
+    shape: Zyx,
+    unit: Zyx,
+    cpu: CpuPool,
+    counters: StorageCounters,
+    in_flight: usize,
+    permits: Arc<Semaphore>,
+}
+
+/// An array that is open for writing.
+#[derive(Debug)]
+pub(crate) struct ArrayTarget {
+    location: Location,
+    layout: Layout,
+    map: AxisMap,
+    t: usize,
+    c: usize,
+}
+
+/// One object to be written: which array, its index in the grid, and what goes into it.
+#[derive(Debug)]
+struct Job {
+    array: usize,
+    index: Vec<u64>,
+    placement: Placement,
+}
+
+impl From<Target> for ArrayTarget {
+    fn from(target: Target) -> Self {
+        Self { location: target.array, layout: target.layout, map: target.map, t: target.t, c: target.c }
+    }
+}
+
+impl VolumeWriter {
+    pub(crate) fn new(arrays: Vec<ArrayTarget>, channels: usize, cpu: CpuPool, counters: StorageCounters) -> Self {
+        let spatial = |full: fn(&Layout) -> &[usize]| arrays.first().map_or([1; 3], |array| array.map.spatial(full(&array.layout)));
+        let (shape, unit) = (spatial(|layout| &layout.shape), spatial(|layout| &layout.chunk));
+        let bytes = arrays.iter().map(|array| array.layout.codec.decoded_size()).max().unwrap_or(1);
+        let in_flight = in_flight(bytes, &cpu);
+        let permits = Arc::new(Semaphore::new(in_flight));
+        Self { shared: Arc::new(Shared { arrays, channels, shape, unit, cpu, counters, in_flight, permits }) }
+    }
+
+    /// What has been written so far.
+    #[must_use]
+    pub fn counters(&self) -> CounterSnapshot {
+        self.shared.counters.snapshot()
+    }
+
+    /// Writes one tile. It starts on the grid of write units and ends on it or at the volume's end, on every axis. `channels` has
+    /// one buffer per output channel: `tile.shape()` elements of the output's kind, axes z, y, x, C order. Every unit is put once, whole, and the call
+    /// returns after each put was acknowledged.
+    ///
+    /// Cancellation: some units may have been written. Writing the tile again is safe and changes nothing.
+    ///
+    /// # Errors
+    /// `Usage` if the tile or the buffers do not fit; `Unavailable` if the store fails for longer than its retries last.
+    pub async fn write(&self, tile: Box3, channels: Vec<AlignedBytes>) -> Result<(), VolumeError> {
+        self.shared.check(tile, &channels)?;
+        let channels = Arc::new(channels);
+        let mut waiting = self.shared.jobs(tile).into_iter();
+        let mut running = JoinSet::new();
+        loop {
+            while running.len() < self.shared.in_flight {
+                let Some(job) = waiting.next() else { break };
+                running.spawn(Arc::clone(&self.shared).write_unit(job, tile, Arc::clone(&channels)));
+            }
+            match running.join_next().await {
+                None => return Ok(()),
+                Some(Ok(written)) => written?,
+                Some(Err(error)) => return Err(VolumeError::internal(format!("writing a chunk was cut short: {error}"))),
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn check(&self, tile: Box3, channels: &[AlignedBytes]) -> Result<(), VolumeError> {
+        let (shape, unit) = (self.shape, self.unit);
+        let aligned = |axis: usize| {
+            let (start, stop) = (tile.start[axis], tile.stop[axis]);
+            start < stop
+                && stop <= shape[axis]
+                && start.is_multiple_of(unit[axis])
+                && (stop.is_multiple_of(unit[axis]) || stop == shape[axis])
+        };
+        if !(0..3).all(aligned) {
+            return Err(VolumeError::usage(format!(
+                "the tile {tile} does not consist of whole write units of {unit:?} in the volume of shape {shape:?}"
+            )));
+        }
+        let element = self.arrays.first().map_or(1, |array| array.layout.element.size());
+        let bytes = tile.voxels() * element;
+        if channels.len() != self.channels || channels.iter().any(|channel| channel.len() != bytes) {
+            return Err(VolumeError::usage(format!(
+                "the tile {tile} needs {} channels of {bytes} bytes, but has {} of {:?} bytes",
+                self.channels,
+                channels.len(),
+                channels.iter().map(|channel| channel.len()).collect::<Vec<_>>()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Every object that the tile fills.
+    fn jobs(&self, tile: Box3) -> Vec<Job> {
+        let stacked = self.arrays.len() == 1;
+        let mut jobs = Vec::new();
+        for (number, array) in self.arrays.iter().enumerate() {
+            let buffers = if stacked { 0..self.channels } else { number..number + 1 };
+            let chunk = &array.layout.chunk;
+            let strides = array.map.strides(chunk);
+            let (per_t, per_c) = (AxisMap::along(array.map.t, chunk), AxisMap::along(array.map.c, chunk));
+            let first = buffers.start;
+            let place = |buffer: usize| array.c + buffer - first;
+            let groups = place(buffers.start) / per_c..(place(buffers.end - 1) / per_c) + 1;
+            for group in groups {
+                let inside = buffers.clone().filter(|&buffer| place(buffer) / per_c == group);
+                let base = |buffer: usize| array.t % per_t * strides.t + place(buffer) % per_c * strides.c;
+                let planes: Vec<(usize, usize)> = inside.map(|buffer| (buffer, base(buffer))).collect();
+                jobs.extend(tile.cells(self.unit).indices().map(|cell| Job {
+                    array: number,
+                    index: array.map.index(array.t / per_t, group, cell),
+                    placement: Placement { covers: Box3::of_cell(cell, self.unit), planes: planes.clone() },
+                }));
+            }
+        }
+        jobs
+    }
+
+    async fn write_unit(self: Arc<Self>, job: Job, tile: Box3, channels: Arc<Vec<AlignedBytes>>) -> Result<(), VolumeError> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| VolumeError::internal("the writer was closed"))?;
+        let array = &self.arrays[job.array];
+        let key = array.layout.key(&job.index);
+        let shared = Arc::clone(&self);
+        let encode = move || {
+            let since = Instant::now();
+            let encoded = shared.arrays[job.array].encode(&job.placement, tile, &channels);
+            shared.counters.encoded(since);
+            // The permit leaves only with the bytes, so a cancelled write cannot exceed the limit.
+            (encoded, permit)
+        };
+        let (encoded, _permit) = self.cpu.run(encode).await?;
+        let encoded = encoded.map_err(|what| {
+            VolumeError::internal(format!("the chunk {} cannot be encoded: {what}", array.location.url_of(&key)))
+        })?;
+        array.location.put(&key, Bytes::from(encoded)).await
+    }
+}
+
+impl ArrayTarget {
+    fn encode(&self, placement: &Placement, tile: Box3, channels: &[AlignedBytes]) -> Result<Vec<u8>, String> {
+        let codec = &self.layout.codec;
+        let mut chunk = vec![0; codec.decoded_size()];
+        if codec.fill_bytes().iter().any(|byte| *byte != 0) {
+            fill_row(&mut chunk, codec.fill_bytes());
+        }
+        let strides = self.map.strides(&self.layout.chunk);
+        scatter(&mut chunk, placement, strides, (tile, channels), codec.fill_bytes().len());
+        codec.encode(&chunk)
+    }
+}
+
+/// How many units of `bytes` decoded bytes may be encoded and put at once.
+pub(crate) fn in_flight(bytes: usize, cpu: &CpuPool) -> usize {
+    (BYTES_IN_FLIGHT / bytes.max(1)).clamp(cpu.threads() + 1, MOST_IN_FLIGHT.max(cpu.threads() + 1))
+}

@@ -1,0 +1,11 @@
+//! Volumes through real stores: a folder, memory, and an S3 server on loopback.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod faults;
+mod laws;
+mod output;
+mod reading;
+mod round_trip;
+mod s3;
+mod s3_server;
+mod support;
