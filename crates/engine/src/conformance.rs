@@ -165,7 +165,8 @@ mod tests {
 
     #[test]
     fn a_failing_batch_gives_its_slot_back_and_the_next_one_runs() {
-        let fake = Fake::identity("fake:0", spec(ElementKind::F32, false)).failing_on(1, EngineErrorKind::Run, "told so");
+        let fake =
+            Fake::identity("fake:0", spec(ElementKind::F32, false)).failing_on(1, EngineErrorKind::Run, "told so");
         let mut engine = Box::new(fake).make().unwrap();
         let slot = engine.allocate().unwrap();
         let slot = run_and_compare(engine.as_mut(), slot, 2, 0).unwrap();

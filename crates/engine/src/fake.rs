@@ -7,8 +7,8 @@ use std::sync::Arc;
 use half::f16;
 
 use crate::{
-    Completed, Completion, ElementKind, Engine, EngineError, EngineErrorKind, EngineFactory, EngineSpec, Rejected, Slot,
-    check_submission,
+    Completed, Completion, ElementKind, Engine, EngineError, EngineErrorKind, EngineFactory, EngineSpec, Rejected,
+    Slot, check_submission,
 };
 
 /// What a fake computes for one row: input and output elements as f32, `[channel, z, y, x]`.

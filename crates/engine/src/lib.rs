@@ -217,7 +217,8 @@ pub fn check_submission(spec: &EngineSpec, device: &str, slot: &Slot, rows: usiz
     let expected = (spec.batch * spec.input_row_bytes(), spec.batch * spec.output_row_bytes());
     let given = (slot.input.bytes().len(), slot.output.bytes().len());
     if given != expected {
-        let message = format!("a slot of {given:?} bytes (input, output) was submitted; this engine's slots have {expected:?}");
+        let message =
+            format!("a slot of {given:?} bytes (input, output) was submitted; this engine's slots have {expected:?}");
         return Err(EngineError::new(EngineErrorKind::Shape, device, message));
     }
     Ok(())

@@ -69,8 +69,10 @@ pub(crate) async fn start(
 fn agree(first: Option<&Device>, device: Device) -> Result<Device, Fault> {
     match first {
         Some(first) if first.spec != device.spec => {
-            let message =
-                format!("{} and {} disagree on what they run: {:?} and {:?}", first.name, device.name, first.spec, device.spec);
+            let message = format!(
+                "{} and {} disagree on what they run: {:?} and {:?}",
+                first.name, device.name, first.spec, device.spec
+            );
             Err(Fault::new(FaultKind::Engine, Stage::Device, message))
         }
         _ => Ok(device),
@@ -84,17 +86,30 @@ async fn start_one(factory: Box<dyn EngineFactory>, slots: usize, ports: DeviceP
     let thread = std::thread::Builder::new()
         .name(format!("device-{name}"))
         .spawn(move || own(factory, slots, tell, &ports))
-        .map_err(|error| Fault::new(FaultKind::Internal, Stage::Device, format!("no thread could be started for {name}: {error}")))?;
+        .map_err(|error| {
+            Fault::new(FaultKind::Internal, Stage::Device, format!("no thread could be started for {name}: {error}"))
+        })?;
     let ready = match told.await {
         Ok(ready) => ready.map_err(|error| Fault::engine(&error))?,
-        Err(_) => return Err(Fault::new(FaultKind::Internal, Stage::Device, format!("{name}: the thread ended while it started"))),
+        Err(_) => {
+            return Err(Fault::new(
+                FaultKind::Internal,
+                Stage::Device,
+                format!("{name}: the thread ended while it started"),
+            ));
+        }
     };
     let Ready { spec, description, slots } = ready;
     Ok(Device { name, spec, description, start_seconds: started.elapsed().as_secs_f64(), slots, thread })
 }
 
 /// The life of a device thread.
-fn own(factory: Box<dyn EngineFactory>, slots: usize, tell: oneshot::Sender<Result<Ready, EngineError>>, ports: &DevicePorts) {
+fn own(
+    factory: Box<dyn EngineFactory>,
+    slots: usize,
+    tell: oneshot::Sender<Result<Ready, EngineError>>,
+    ports: &DevicePorts,
+) {
     let name = factory.device();
     let life = std::panic::AssertUnwindSafe(|| {
         let made = factory.make().and_then(|mut engine| {
@@ -112,7 +127,11 @@ fn own(factory: Box<dyn EngineFactory>, slots: usize, tell: oneshot::Sender<Resu
         }
     });
     if std::panic::catch_unwind(life).is_err() {
-        ports.faults.report(Fault::new(FaultKind::Internal, Stage::Device, format!("the thread of {name} panicked, which is a defect of haloflow")));
+        ports.faults.report(Fault::new(
+            FaultKind::Internal,
+            Stage::Device,
+            format!("the thread of {name} panicked, which is a defect of haloflow"),
+        ));
     }
 }
 
@@ -139,7 +158,9 @@ fn serve(engine: &mut dyn Engine, ports: &DevicePorts) {
 pub(crate) fn failed(error: &EngineError, rows: &[Row]) -> Fault {
     let fault = Fault::engine(error);
     match rows.first() {
-        Some(Row { context, .. }) => fault.at(format!("batch of {} patches, the first in {}", rows.len(), context.step.read)),
+        Some(Row { context, .. }) => {
+            fault.at(format!("batch of {} patches, the first in {}", rows.len(), context.step.read))
+        }
         None => fault,
     }
 }
@@ -149,7 +170,11 @@ pub(crate) async fn join(threads: Vec<DeviceThread>) -> Result<(), Fault> {
     for DeviceThread { name, thread } in threads {
         let joined = tokio::task::spawn_blocking(move || thread.join()).await;
         if !matches!(joined, Ok(Ok(()))) {
-            return Err(Fault::new(FaultKind::Internal, Stage::Device, format!("the thread of {name} could not be joined")));
+            return Err(Fault::new(
+                FaultKind::Internal,
+                Stage::Device,
+                format!("the thread of {name} could not be joined"),
+            ));
         }
     }
     Ok(())
@@ -167,4 +192,3 @@ impl Device {
         (self.slots, DeviceThread { name: self.name, thread: self.thread })
     }
 }
-

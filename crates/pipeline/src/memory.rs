@@ -59,7 +59,10 @@ pub(crate) fn split(total: u64, demand: &Demand<'_>) -> Result<(Column, MemorySp
             least = least.min(need);
             if need <= share {
                 let cache = (rest / 4).min(rest - need);
-                return Ok((column, MemorySplit { total, slots, cache, transfer: demand.transfer, leases: rest - cache, need }));
+                return Ok((
+                    column,
+                    MemorySplit { total, slots, cache, transfer: demand.transfer, leases: rest - cache, need },
+                ));
             }
         }
     }
@@ -106,7 +109,9 @@ fn open_bytes(demand: &Demand<'_>, column: Column) -> u64 {
     let area = extent(y.tiles(), column.y) * extent(x.tiles(), column.x);
     match demand.plan.geometry().lattice {
         Lattice::Volume => z.open_extent() as u64 * area * demand.tile_bytes,
-        Lattice::Block { .. } => demand.plan.geometry().tile.iter().map(|&size| size as u64).product::<u64>() * demand.tile_bytes,
+        Lattice::Block { .. } => {
+            demand.plan.geometry().tile.iter().map(|&size| size as u64).product::<u64>() * demand.tile_bytes
+        }
     }
 }
 
@@ -114,7 +119,9 @@ fn open_bytes(demand: &Demand<'_>, column: Column) -> u64 {
 fn kept_bytes(demand: &Demand<'_>, column: Column) -> u64 {
     let geometry = demand.plan.geometry();
     let depth = geometry.patch[0].max(demand.unit[0]) + demand.unit[0];
-    let side = |axis: usize, tiles: usize| (tiles * geometry.tile[axis] + geometry.patch[axis]).min(geometry.volume[axis]) + demand.unit[axis];
+    let side = |axis: usize, tiles: usize| {
+        (tiles * geometry.tile[axis] + geometry.patch[axis]).min(geometry.volume[axis]) + demand.unit[axis]
+    };
     (depth.min(geometry.volume[0]) * side(1, column.y) * side(2, column.x)) as u64 * demand.input_bytes
 }
 

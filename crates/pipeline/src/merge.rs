@@ -122,7 +122,8 @@ fn shares(shared: &Shared, open: &mut HashMap<Zyx, OpenTile>, rows: &[Row]) -> V
 }
 
 fn open_tile(shared: &Shared, row: &Row, tile: Zyx) -> OpenTile {
-    let inverse = row.context.normalisers.first().filter(|_| shared.denormalise).map(crate::normalise::Normaliser::inverse);
+    let inverse =
+        row.context.normalisers.first().filter(|_| shared.denormalise).map(crate::normalise::Normaliser::inverse);
     OpenTile {
         accumulator: Accumulator::zeroed(shared.plan.tile(tile), shared.spec.channels_out),
         missing: shared.plan.contributions(tile),

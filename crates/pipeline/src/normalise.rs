@@ -74,11 +74,21 @@ impl Affine {
 enum Forward {
     Identity,
     /// `x - offset` and then `/ scale`, in f64, each rounded to f32.
-    Wide { offset: f64, scale: f64 },
+    Wide {
+        offset: f64,
+        scale: f64,
+    },
     /// The same with a scale that was too small: the division is in f32.
-    Flat { offset: f64, scale: f32 },
+    Flat {
+        offset: f64,
+        scale: f32,
+    },
     /// Clipped to the bounds, then `(x - lower) / scale`, all in f32.
-    Clipped { lower: f32, upper: f32, scale: f32 },
+    Clipped {
+        lower: f32,
+        upper: f32,
+        scale: f32,
+    },
 }
 
 impl Normaliser {
@@ -89,7 +99,12 @@ impl Normaliser {
             true => Forward::Flat { offset, scale: eps as f32 },
             false => Forward::Wide { offset, scale: span },
         };
-        Self { forward, clip: None, inverse: Affine { scale: span.max(eps) as f32, offset: offset as f32 }, table: None }
+        Self {
+            forward,
+            clip: None,
+            inverse: Affine { scale: span.max(eps) as f32, offset: offset as f32 },
+            table: None,
+        }
     }
 
     /// Voxels are clipped to the bounds first; the bounds become 0 and 1.

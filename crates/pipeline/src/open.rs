@@ -1,6 +1,5 @@
 //! Open: everything that is checked and settled before a run may create anything.
 
-
 use haloflow_engine::EngineSpec;
 use haloflow_geometry::{Column, Plan};
 use haloflow_volume::{CpuPool, Environment, OutputPlan, VolumeReader};
@@ -21,7 +20,11 @@ pub(crate) struct Opened {
 }
 
 /// Opens the input, checks the outputs, makes the plan. Nothing is created.
-pub(crate) async fn open(settings: &RunSettings, environment: &Environment, report: &mut Report) -> Result<Opened, Fault> {
+pub(crate) async fn open(
+    settings: &RunSettings,
+    environment: &Environment,
+    report: &mut Report,
+) -> Result<Opened, Fault> {
     let told = |error: haloflow_volume::VolumeError| Fault::volume(Stage::Open, &error);
     let lattice = settings.lattice()?;
     warn_about(settings, lattice);
@@ -57,7 +60,10 @@ fn warn_about(settings: &RunSettings, lattice: LatticeChoice) {
     }
     let (asked, used) = (layout.halo, layout.effective_halo());
     if asked.is_some_and(|asked| asked != used) {
-        tracing::warn!("`halo` is {asked:?}, less than what is trimmed; {used:?} is used", asked = asked.unwrap_or_default());
+        tracing::warn!(
+            "`halo` is {asked:?}, less than what is trimmed; {used:?} is used",
+            asked = asked.unwrap_or_default()
+        );
     }
     if used == [0; 3] {
         tracing::warn!("`halo` is 0: blocks see nothing of their neighbours, and seams will show at their faces");
@@ -103,8 +109,16 @@ impl Opened {
     }
 
     /// Chooses the column and splits the memory.
-    pub(crate) fn split(&self, settings: &RunSettings, spec: &EngineSpec, slots: usize) -> Result<(Column, MemorySplit), Fault> {
-        let statistics = if matches!(settings.values.normalisation, Normalisation::Volume { .. } | Normalisation::ZScore { given: None }) {
+    pub(crate) fn split(
+        &self,
+        settings: &RunSettings,
+        spec: &EngineSpec,
+        slots: usize,
+    ) -> Result<(Column, MemorySplit), Fault> {
+        let statistics = if matches!(
+            settings.values.normalisation,
+            Normalisation::Volume { .. } | Normalisation::ZScore { given: None }
+        ) {
             PASS_BYTES
         } else {
             0
@@ -136,7 +150,9 @@ impl Opened {
             Normalisation::Percentile { .. } => return Ok(Vec::new()),
             Normalisation::None => (vec![[0.0, 1.0]; channels], |_, _| Normaliser::identity()),
             Normalisation::Global { bounds } => (vec![bounds; channels], Normaliser::global),
-            Normalisation::Volume { percentiles } => (whole_percentiles(&source().await?, &self.cpu, percentiles).await?, between),
+            Normalisation::Volume { percentiles } => {
+                (whole_percentiles(&source().await?, &self.cpu, percentiles).await?, between)
+            }
             Normalisation::ZScore { given: Some(given) } => (vec![spread(given); channels], between),
             Normalisation::ZScore { given: None } => {
                 (whole_moments(&source().await?, &self.cpu).await?.into_iter().map(spread).collect(), between)
@@ -144,11 +160,18 @@ impl Opened {
         };
         report.normalisation.clone_from(&bounds);
         let element = self.reader.element();
-        Ok(bounds.into_iter().map(|bounds| made(bounds, values.eps).with_clip(values.clip).tabulated(element)).collect())
+        Ok(bounds
+            .into_iter()
+            .map(|bounds| made(bounds, values.eps).with_clip(values.clip).tabulated(element))
+            .collect())
     }
 
     /// The level that statistics are taken from.
-    async fn statistics_source(&self, settings: &RunSettings, environment: &Environment) -> Result<VolumeReader, Fault> {
+    async fn statistics_source(
+        &self,
+        settings: &RunSettings,
+        environment: &Environment,
+    ) -> Result<VolumeReader, Fault> {
         let Some(level) = settings.values.statistics_level else { return Ok(self.reader.clone()) };
         let mut input = settings.input.clone();
         input.level = level;
@@ -172,4 +195,3 @@ pub(crate) fn provenance(settings: &RunSettings, report: &Report) -> serde_json:
     provenance.insert("normalisation".into(), serde_json::json!(report.normalisation));
     provenance.into()
 }
-

@@ -45,8 +45,11 @@ pub(crate) async fn read(shared: Arc<Shared>, out: Sender<PreparedStep>) -> Resu
 
 async fn admit(shared: Arc<Shared>, step: Step) -> Admitted {
     let input = step.read.voxels() as u64 * shared.input_bytes;
-    let opened: Vec<(Zyx, u64)> =
-        shared.plan.opened_by(&step).map(|tile| (tile, shared.plan.tile(tile).voxels() as u64 * shared.tile_bytes)).collect();
+    let opened: Vec<(Zyx, u64)> = shared
+        .plan
+        .opened_by(&step)
+        .map(|tile| (tile, shared.plan.tile(tile).voxels() as u64 * shared.tile_bytes))
+        .collect();
     shared
         .meters
         .read

@@ -160,7 +160,9 @@ impl Running {
             padding: values.padding,
             cast: self.settings.cast(element),
             // Steps may be small: read so many at one time that four batches are under way.
-            read_ahead: (4 * spec.batch).div_ceil(per_step).clamp(resources.prep_workers, 64.max(resources.prep_workers)),
+            read_ahead: (4 * spec.batch)
+                .div_ceil(per_step)
+                .clamp(resources.prep_workers, 64.max(resources.prep_workers)),
             writers: resources.writer_workers,
             meters: Arc::clone(&self.meters),
             progress: Arc::clone(&self.progress),
@@ -177,7 +179,10 @@ impl Running {
             Some(fault) => Err(fault),
             None if seen.tiles_total > 0 && seen.tiles == seen.tiles_total => Ok(()),
             None if wish.is_cancelled() => Err(interrupted()),
-            None => Err(Fault::defect(Stage::Write, &format!("only {} of {} blocks were stored", seen.tiles, seen.tiles_total))),
+            None => Err(Fault::defect(
+                Stage::Write,
+                &format!("only {} of {} blocks were stored", seen.tiles, seen.tiles_total),
+            )),
         }
     }
 
@@ -210,6 +215,10 @@ fn interrupted() -> Fault {
 
 impl Device {
     fn report(&self) -> DeviceReport {
-        DeviceReport { name: self.name.clone(), description: self.description.clone(), start_seconds: self.start_seconds }
+        DeviceReport {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            start_seconds: self.start_seconds,
+        }
     }
 }

@@ -89,6 +89,9 @@ pub struct Resources {
     pub threads: std::num::NonZeroUsize,
 }
 
+/// A volume larger than any patch, to check sizes against before the real one is known.
+const LARGE: Zyx = [1 << 20; 3];
+
 /// Tile size of the block lattice if none is given, voxels along each axis.
 const DEFAULT_BLOCK: usize = 256;
 
@@ -98,13 +101,15 @@ impl RunSettings {
     /// # Errors
     /// Names the key, the value and what is allowed.
     pub fn check(&self) -> Result<(), Fault> {
-        let geometry = self.layout.geometry(self.lattice()?, [usize::MAX / 4; 3], None);
+        let geometry = self.layout.geometry(self.lattice()?, LARGE, None);
         geometry.check().map_err(|error| Fault::geometry(&error))?;
         let (block, patch) = (self.layout.block.unwrap_or(patch_or_more(self.layout.patch)), self.layout.patch);
         if let Some(axis) = (0..3).find(|&axis| block[axis] < patch[axis]) {
             let name = haloflow_geometry::AXES[axis];
             let (block, patch) = (block[axis], patch[axis]);
-            return Err(usage(format!("`block` is {block} and `patch` is {patch} (axis {name}); a block must be at least as large as a patch")));
+            return Err(usage(format!(
+                "`block` is {block} and `patch` is {patch} (axis {name}); a block must be at least as large as a patch"
+            )));
         }
         Ok(())
     }
@@ -153,9 +158,9 @@ impl Layout {
     pub fn geometry(&self, lattice: LatticeChoice, volume: Zyx, unit: Option<Zyx>) -> Geometry {
         let patch = self.patch;
         let units = unit.unwrap_or([1; 3]);
-        let tile = self.settled_block(lattice).unwrap_or_else(|| {
-            std::array::from_fn(|axis| (patch[axis].div_ceil(units[axis]) * units[axis]).max(1))
-        });
+        let tile = self
+            .settled_block(lattice)
+            .unwrap_or_else(|| std::array::from_fn(|axis| (patch[axis].div_ceil(units[axis]) * units[axis]).max(1)));
         let lattice = match lattice {
             LatticeChoice::Volume => Lattice::Volume,
             LatticeChoice::Block => Lattice::Block { halo: self.effective_halo() },
@@ -166,12 +171,7 @@ impl Layout {
     /// The halo that is used: what was asked for or is derived, and never less than what is trimmed.
     #[must_use]
     pub fn effective_halo(&self) -> Zyx {
-        let derived = self.seam.default_halo(self.patch);
-        let halo = self.halo.unwrap_or(derived);
-        match self.seam {
-            Seam::Trim { voxels } => std::array::from_fn(|axis| halo[axis].max(voxels[axis])),
-            Seam::Blend { .. } => halo,
-        }
+        self.seam.raised_halo(self.halo.unwrap_or(self.seam.default_halo(self.patch)))
     }
 }
 

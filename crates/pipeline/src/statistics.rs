@@ -143,7 +143,11 @@ impl Refinement {
 #[must_use]
 pub fn interpolate(below: f32, above: f32, fraction: f64) -> f64 {
     let difference = f64::from(above - below);
-    if fraction < 0.5 { f64::from(below) + difference * fraction } else { f64::from(above) - difference * (1.0 - fraction) }
+    if fraction < 0.5 {
+        f64::from(below) + difference * fraction
+    } else {
+        f64::from(above) - difference * (1.0 - fraction)
+    }
 }
 
 /// The percentiles `q` (0 to 100) of the values of `data`, exact. `None` if there are no values.

@@ -53,7 +53,9 @@ async fn fold<T: Send + 'static>(
             let brick = brick?;
             let work = move || -> Vec<T> {
                 let channels = brick.channels.iter().enumerate();
-                channels.map(|(channel, bytes)| of_channel(channel, &Voxels { element: brick.element, bytes })).collect()
+                channels
+                    .map(|(channel, bytes)| of_channel(channel, &Voxels { element: brick.element, bytes }))
+                    .collect()
             };
             cpu.run(work).await.map_err(|error| Fault::volume(Stage::Prepare, &error))
         }
@@ -72,7 +74,11 @@ async fn fold<T: Send + 'static>(
 }
 
 /// The percentiles `q` of each channel of the whole volume, exact: one pass for integers of at most sixteen bits, else two.
-pub(crate) async fn whole_percentiles(reader: &VolumeReader, cpu: &CpuPool, q: [f64; 2]) -> Result<Vec<[f64; 2]>, Fault> {
+pub(crate) async fn whole_percentiles(
+    reader: &VolumeReader,
+    cpu: &CpuPool,
+    q: [f64; 2],
+) -> Result<Vec<[f64; 2]>, Fault> {
     if Tally::suits(reader.element()) {
         let tallies = fold(reader, cpu, |_, voxels| Tally::of(voxels), merge_some(Tally::merge)).await?;
         let of = |tally: Option<Tally>| tally.and_then(|tally| percentiles(&tally, q)).unwrap_or([0.0, 1.0]);
@@ -88,7 +94,10 @@ pub(crate) async fn whole_percentiles(reader: &VolumeReader, cpu: &CpuPool, q: [
         refinement
     };
     let refined = fold(reader, cpu, refine, merge_some(Refinement::merge)).await?;
-    Ok(refined.into_iter().map(|refinement| refinement.map_or([0.0, 1.0], |refinement| refinement.percentiles())).collect())
+    Ok(refined
+        .into_iter()
+        .map(|refinement| refinement.map_or([0.0, 1.0], |refinement| refinement.percentiles()))
+        .collect())
 }
 
 fn counted(values: &impl Visit) -> Counts {

@@ -48,7 +48,12 @@ async fn store(shared: &Arc<Shared>, tile: FinishedTile) -> Result<(), Fault> {
 }
 
 /// The channels of a tile in the stored kind.
-fn finalise(shared: &Shared, region: Box3, mut values: Vec<f32>, inverse: Affine) -> Result<(Vec<AlignedBytes>, CastCounts), Fault> {
+fn finalise(
+    shared: &Shared,
+    region: Box3,
+    mut values: Vec<f32>,
+    inverse: Affine,
+) -> Result<(Vec<AlignedBytes>, CastCounts), Fault> {
     let voxels = region.voxels();
     let channels: Vec<(AlignedBytes, CastCounts)> = values
         .par_chunks_mut(voxels)

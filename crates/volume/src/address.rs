@@ -75,7 +75,9 @@ pub(crate) fn remote(
     };
     let base = format!("{scheme}://{authority}");
     if authority.is_empty() {
-        return Err(VolumeError::usage(format!("the URL {base} names no bucket, container or host: write {base}NAME/PATH")));
+        return Err(VolumeError::usage(format!(
+            "the URL {base} names no bucket, container or host: write {base}NAME/PATH"
+        )));
     }
     let store = match scheme {
         "s3" => amazon(authority, settings, environment),
@@ -83,7 +85,9 @@ pub(crate) fn remote(
         "az" | "abfs" => azure(&base, environment),
         "http" | "https" => http(&base),
         _ => {
-            return Err(VolumeError::usage(format!("the URL scheme {scheme}:// is not supported: it must be {SCHEMES}")));
+            return Err(VolumeError::usage(format!(
+                "the URL scheme {scheme}:// is not supported: it must be {SCHEMES}"
+            )));
         }
     };
     let store = store.map_err(|error| {
@@ -186,7 +190,11 @@ mod tests {
     #[test]
     fn urls_are_read_back_and_keep_spaces_and_plus() {
         let environment = Environment::new([("AWS_REGION".to_owned(), "us-west-2".to_owned())]);
-        for (text, root) in [("s3://bucket/my vol/a+b.zarr/", "my vol/a+b.zarr"), ("s3://b/a%20b/%23", "a b/#"), ("memory://x/y", "x/y")] {
+        for (text, root) in [
+            ("s3://bucket/my vol/a+b.zarr/", "my vol/a+b.zarr"),
+            ("s3://b/a%20b/%23", "a b/#"),
+            ("memory://x/y", "x/y"),
+        ] {
             let location = locate(text, &environment).unwrap();
             assert_eq!(location.root.as_ref(), root);
             assert_eq!(locate(&location.url, &environment).unwrap().root.as_ref(), root);
@@ -202,12 +210,16 @@ mod tests {
         let here = local(&format!("{}/new one/a+b", base.display())).unwrap();
         let there = locate(&format!("file://{}/new%20one/a+b", base.display()), &Environment::empty()).unwrap();
         assert_eq!(here.url, there.url);
-        assert!(here.overlaps(&format!("{}/new one", base.display())) && !here.overlaps(&format!("{}/new", base.display())));
+        assert!(
+            here.overlaps(&format!("{}/new one", base.display())) && !here.overlaps(&format!("{}/new", base.display()))
+        );
     }
 
     #[test]
     fn bad_urls_say_what_is_allowed() {
-        for (text, part) in [("ftp://host/x", "s3://"), ("s3:///x", "bucket"), ("s3://b/x?versionId=1", "%3F"), ("", "empty")] {
+        for (text, part) in
+            [("ftp://host/x", "s3://"), ("s3:///x", "bucket"), ("s3://b/x?versionId=1", "%3F"), ("", "empty")]
+        {
             let error = locate(text, &Environment::empty()).unwrap_err();
             assert!(error.message.contains(part), "{error}");
         }

@@ -26,16 +26,22 @@ impl AxisMap {
     /// The map of axes whose kinds and names are known. Spatial axes named z, y, x may be in any order; spatial axes of other names
     /// are taken as z, y, x in stored order.
     pub(crate) fn of(axes: &[AxisInfo], url: &str) -> Result<Self, VolumeError> {
-        let places = |kind: AxisKind| axes.iter().enumerate().filter(move |(_, axis)| axis.kind == kind).map(|(place, _)| place);
+        let places =
+            |kind: AxisKind| axes.iter().enumerate().filter(move |(_, axis)| axis.kind == kind).map(|(place, _)| place);
         let space: Vec<usize> = places(AxisKind::Space).collect();
         let single = |kind| places(kind).count() <= 1;
-        if !(2..=3).contains(&space.len()) || !single(AxisKind::Time) || !single(AxisKind::Channel) || axes.len() > MAX_RANK {
+        if !(2..=3).contains(&space.len())
+            || !single(AxisKind::Time)
+            || !single(AxisKind::Channel)
+            || axes.len() > MAX_RANK
+        {
             let names: Vec<&str> = axes.iter().map(|axis| axis.name.as_str()).collect();
             return Err(VolumeError::data(format!(
                 "the axes {names:?} of {url} are not supported: there must be 2 or 3 spatial axes, at most one time axis and at most one channel axis"
             )));
         }
-        let named = ["z", "y", "x"].map(|name| space.iter().copied().find(|&place| axes[place].name.eq_ignore_ascii_case(name)));
+        let named = ["z", "y", "x"]
+            .map(|name| space.iter().copied().find(|&place| axes[place].name.eq_ignore_ascii_case(name)));
         let by_name = named.iter().flatten().count() == space.len() && named[1].is_some() && named[2].is_some();
         let zyx = match space[..] {
             _ if by_name => named,

@@ -131,7 +131,9 @@ impl Compressor {
         let level = |default: u8, highest: u8| match level {
             None => Ok(default),
             Some(level) => level.parse().ok().filter(|level| *level <= highest).ok_or_else(|| {
-                VolumeError::usage(format!("the compressor level of {text:?} must be a whole number from 0 to {highest}"))
+                VolumeError::usage(format!(
+                    "the compressor level of {text:?} must be a whole number from 0 to {highest}"
+                ))
             }),
         };
         match name {
@@ -145,7 +147,9 @@ impl Compressor {
 
     fn version_2(self) -> Value {
         match self {
-            Self::Blosc(level) => json!({"id": "blosc", "cname": "zstd", "clevel": level, "shuffle": 1, "blocksize": 0}),
+            Self::Blosc(level) => {
+                json!({"id": "blosc", "cname": "zstd", "clevel": level, "shuffle": 1, "blocksize": 0})
+            }
             Self::Zstd(level) => json!({"id": "zstd", "level": level}),
             Self::Gzip(level) => json!({"id": "gzip", "level": level}),
             Self::None => Value::Null,

@@ -48,7 +48,10 @@ impl UnitSource {
     ///
     /// Cancellation: safe.
     pub(crate) async fn unit(&self, index: &[u64]) -> Result<Arc<Unit>, VolumeError> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| VolumeError::internal("the reader was closed"))?;
+        let permit = Arc::clone(&self.permits)
+            .acquire_owned()
+            .await
+            .map_err(|_| VolumeError::internal("the reader was closed"))?;
         let (key, encoded) = match &self.layout.shards {
             None => {
                 let key = self.layout.key(index);
@@ -64,7 +67,12 @@ impl UnitSource {
         self.decode(key, encoded, permit).await
     }
 
-    async fn decode(&self, key: String, encoded: Bytes, permit: OwnedSemaphorePermit) -> Result<Arc<Unit>, VolumeError> {
+    async fn decode(
+        &self,
+        key: String,
+        encoded: Bytes,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Arc<Unit>, VolumeError> {
         let (layout, counters) = (Arc::clone(&self.layout), self.counters.clone());
         let decoded = self.cpu.run(move || {
             let _permit = permit;

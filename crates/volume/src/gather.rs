@@ -58,8 +58,10 @@ pub(crate) fn gather(brick: &mut Brick, units: &[(Placement, impl AsRef<Unit> + 
                 }
                 for y in part.start[1]..part.stop[1] {
                     let start = [z, y, part.start[2]];
-                    let target = Row { first: (y - region.start[1]) * width + part.start[2] - region.start[2], step: 1 };
-                    let source = Row { first: base + offset(start, placement.covers.start, strides), step: strides.zyx[2] };
+                    let target =
+                        Row { first: (y - region.start[1]) * width + part.start[2] - region.start[2], step: 1 };
+                    let source =
+                        Row { first: base + offset(start, placement.covers.start, strides), step: strides.zyx[2] };
                     match unit.as_ref() {
                         Unit::Voxels(bytes) => copy_row(plane, target, bytes, source, part.shape()[2], size),
                         Unit::Fill => fill_row(&mut plane[target.first * size..][..part.shape()[2] * size], fill),
@@ -87,7 +89,10 @@ pub(crate) fn scatter(
             for y in part.start[1]..part.stop[1] {
                 let start = [z, y, part.start[2]];
                 let target = Row { first: base + offset(start, placement.covers.start, strides), step: strides.zyx[2] };
-                let source = Row { first: offset(start, tile.start, Strides { t: 0, c: 0, zyx: [height * width, width, 1] }), step: 1 };
+                let source = Row {
+                    first: offset(start, tile.start, Strides { t: 0, c: 0, zyx: [height * width, width, 1] }),
+                    step: 1,
+                };
                 copy_row(chunk, target, voxels, source, part.shape()[2], size);
             }
         }

@@ -36,10 +36,18 @@ impl Input {
         counters: &StorageCounters,
     ) -> Result<Self, VolumeError> {
         let source = Source::read(&options.source, environment).await?;
+        if matches!(&source, Source::Spec(spec) if spec.delete_existing) {
+            return Err(VolumeError::usage(format!(
+                "the spec of the input {} has delete_existing, which is for outputs: remove it",
+                source.location().url
+            )));
+        }
         let location = source.location().clone().with_counters(counters);
         let url = location.url.clone();
         let node = Node::find(&location).await?.ok_or_else(|| {
-            VolumeError::data(format!("there is no Zarr array or group at {url}: it has none of zarr.json, .zarray, .zattrs"))
+            VolumeError::data(format!(
+                "there is no Zarr array or group at {url}: it has none of zarr.json, .zarray, .zattrs"
+            ))
         })?;
         let found = match (node, &source) {
             (Node::Array(metadata), _) => {
@@ -56,17 +64,18 @@ impl Input {
             (Node::Group(attributes), Source::Place(_)) => level_of(location, attributes, options.level).await?,
         };
         let map = AxisMap::of(&found.axes, &url)?;
-        let shape = &found.layout.shape;
-        in_range("time point", "--t", options.t, AxisMap::along(map.t, shape), &url)?;
-        if options.c.is_empty() {
-            return Err(VolumeError::usage("no channel is chosen: give at least one with --c"));
-        }
-        for &channel in &options.c {
-            in_range("channel", "--c", channel, AxisMap::along(map.c, shape), &url)?;
-        }
+        check_selection(options, map, &found.layout.shape, &url)?;
         let description = describe(&found, url, options.level);
         Ok(Self { location: found.location, layout: found.layout, map, description })
     }
+}
+
+fn check_selection(options: &InputOptions, map: AxisMap, shape: &[usize], url: &str) -> Result<(), VolumeError> {
+    in_range("time point", "--t", options.t, AxisMap::along(map.t, shape), url)?;
+    if options.c.is_empty() {
+        return Err(VolumeError::usage("no channel is chosen: give at least one with --c"));
+    }
+    options.c.iter().try_for_each(|&channel| in_range("channel", "--c", channel, AxisMap::along(map.c, shape), url))
 }
 
 fn describe(found: &Found, url: String, level: usize) -> InputDescription {
@@ -91,7 +100,10 @@ fn describe(found: &Found, url: String, level: usize) -> InputDescription {
 
 fn bare(location: Location, metadata: &Value, level: usize) -> Result<Found, VolumeError> {
     if level != 0 {
-        return Err(VolumeError::usage(format!("the level {level} does not exist: {} is a bare array, which has only level 0", location.url)));
+        return Err(VolumeError::usage(format!(
+            "the level {level} does not exist: {} is a bare array, which has only level 0",
+            location.url
+        )));
     }
     let layout = Layout::read(metadata, &location.url)?;
     let axes = bare_axes(&layout);
@@ -103,11 +115,17 @@ async fn level_of(location: Location, attributes: Value, level: usize) -> Result
     let image = Multiscale::find(&attributes, &url)?.ok_or_else(|| no_image(&attributes, &url))?;
     let levels = image.datasets.len();
     let dataset = image.datasets.get(level).ok_or_else(|| {
-        VolumeError::usage(format!("the level {level} does not exist: {url} has {levels} levels, 0 to {}", levels.saturating_sub(1)))
+        VolumeError::usage(format!(
+            "the level {level} does not exist: {url} has {levels} levels, 0 to {}",
+            levels.saturating_sub(1)
+        ))
     })?;
     let location = location.at(&dataset.path);
     let Some(Node::Array(metadata)) = Node::find(&location).await? else {
-        return Err(VolumeError::data(format!("level {level} of {url} should be an array at {}, but there is none", location.url)));
+        return Err(VolumeError::data(format!(
+            "level {level} of {url} should be an array at {}, but there is none",
+            location.url
+        )));
     };
     let layout = Layout::read(&metadata, &location.url)?;
     let axes = image.axes(level, &layout.shape, &url)?.unwrap_or_else(|| bare_axes(&layout));
@@ -120,12 +138,17 @@ pub(crate) fn matches_spec(metadata: &Value, spec: &Spec) -> Result<(), VolumeEr
     let format = if metadata["zarr_format"] == 2 { ZarrFormat::V2 } else { ZarrFormat::V3 };
     if format != spec.format {
         let (stored, driver) = if format == ZarrFormat::V2 { ("v2", "zarr") } else { ("v3", "zarr3") };
-        return Err(VolumeError::data(format!("{url} is a Zarr {stored} array, but the spec names another driver: use {driver}")));
+        return Err(VolumeError::data(format!(
+            "{url} is a Zarr {stored} array, but the spec names another driver: use {driver}"
+        )));
     }
     for key in ["shape", "chunks", "dtype", "data_type"] {
         let Some(wanted) = spec.metadata.get(key) else { continue };
         if &metadata[key] != wanted {
-            return Err(VolumeError::data(format!("the {key} of {url} is {}, but the spec says {wanted}", metadata[key])));
+            return Err(VolumeError::data(format!(
+                "the {key} of {url} is {}, but the spec says {wanted}",
+                metadata[key]
+            )));
         }
     }
     Ok(())
@@ -136,5 +159,8 @@ pub(crate) fn in_range(what: &str, flag: &str, index: usize, size: usize, url: &
     if index < size {
         return Ok(());
     }
-    Err(VolumeError::usage(format!("{flag} {index} is out of range: {url} has {size} along its {what} axis, so it must be 0 to {}", size.saturating_sub(1))))
+    Err(VolumeError::usage(format!(
+        "{flag} {index} is out of range: {url} has {size} along its {what} axis, so it must be 0 to {}",
+        size.saturating_sub(1)
+    )))
 }

@@ -41,15 +41,17 @@ impl Layout {
         let format = if metadata["zarr_format"] == 2 { ZarrFormat::V2 } else { ZarrFormat::V3 };
         let shape = sizes(&metadata["shape"]).ok_or_else(|| bad(format!("its shape is {}", metadata["shape"])))?;
         if !(2..=MAX_RANK).contains(&shape.len()) || shape.contains(&0) {
-            return Err(bad(format!("its shape is {shape:?}, but 2 to {MAX_RANK} axes of at least 1 voxel are supported")));
+            return Err(bad(format!(
+                "its shape is {shape:?}, but 2 to {MAX_RANK} axes of at least 1 voxel are supported"
+            )));
         }
         let chunk = chunk_shape(metadata, format).map_err(bad)?;
         if chunk.len() != shape.len() || chunk.contains(&0) {
             return Err(bad(format!("its chunk shape {chunk:?} does not suit its shape {shape:?}")));
         }
         let element = element(metadata, format).map_err(bad)?;
-        let parsed: ArrayMetadata =
-            serde_json::from_value(settled(metadata)).map_err(|error| bad(format!("its metadata is not valid: {error}")))?;
+        let parsed: ArrayMetadata = serde_json::from_value(settled(metadata))
+            .map_err(|error| bad(format!("its metadata is not valid: {error}")))?;
         let array = Array::new_with_metadata(Arc::new(()), "/", parsed).map_err(|error| bad(error.to_string()))?;
         let codec = ChunkCodec {
             chain: array.codecs(),
@@ -169,7 +171,10 @@ fn element(metadata: &Value, format: ZarrFormat) -> Result<Element, String> {
 /// The metadata with the type strings that zarrs does not know replaced: one byte has no order, so `<u1` is `|u1`.
 fn settled(metadata: &Value) -> Value {
     let mut metadata = metadata.clone();
-    let one_byte = metadata["dtype"].as_str().and_then(|dtype| dtype.strip_prefix(['<', '>', '='])).filter(|kind| kind.ends_with('1'));
+    let one_byte = metadata["dtype"]
+        .as_str()
+        .and_then(|dtype| dtype.strip_prefix(['<', '>', '=']))
+        .filter(|kind| kind.ends_with('1'));
     if let Some(kind) = one_byte {
         metadata["dtype"] = Value::String(format!("|{kind}"));
     }
@@ -192,7 +197,11 @@ fn compressor(metadata: &Value, format: ZarrFormat) -> String {
         codecs = &codecs[0]["configuration"]["codecs"];
     }
     let known = ["blosc", "zstd", "gzip", "bz2", "zlib"];
-    let found = codecs.as_array().into_iter().flatten().find(|codec| known.iter().any(|name| extension_name(codec).ends_with(name)));
+    let found = codecs
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|codec| known.iter().any(|name| extension_name(codec).ends_with(name)));
     let Some(codec) = found else { return "none".to_owned() };
     let name = extension_name(codec);
     codec["configuration"]["cname"].as_str().map_or_else(|| name.to_owned(), |inner| format!("{name}-{inner}"))

@@ -5,7 +5,8 @@
 //! async runtime; chunks are decoded, gathered, assembled and encoded on a [`CpuPool`], never on a runtime worker.
 //!
 //! Regions and buffers are in axis order z, y, x, C order, sizes in voxels. An array without a z axis has z size 1. Nothing here
-//! reads the process environment: variables come in through an [`Environment`].
+//! reads the process environment: variables come in through an [`Environment`]. Every async function needs a Tokio runtime with
+//! timers and I/O enabled.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod address;

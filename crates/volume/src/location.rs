@@ -15,6 +15,10 @@ use crate::{StorageCounters, VolumeError, VolumeErrorKind};
 /// How long the first answer of a store may take.
 pub(crate) const FIRST_ANSWER: Duration = Duration::from_secs(15);
 
+/// How often a get is repeated whose body broke off; what fails before the body is retried by `object_store`.
+const BODY_RETRIES: usize = 4;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
 /// Objects that make a prefix a Zarr node.
 const NODE_KEYS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", ".zattrs"];
 
@@ -30,6 +34,15 @@ pub(crate) struct Location {
     pub(crate) directory: Option<PathBuf>,
     pub(crate) read_only: bool,
     pub(crate) counters: StorageCounters,
+}
+
+/// The address at which clouds tell their machines which credentials to use.
+const MACHINE_METADATA: &str = "169.254.169.254";
+
+/// Where a get failed: before its body came, or within it.
+enum Failure {
+    Head(object_store::Error),
+    Body(object_store::Error),
 }
 
 impl Location {
@@ -63,11 +76,20 @@ impl Location {
 
     /// A range of bytes of an object; shorter than asked for if the object ends before.
     pub(crate) async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Option<Bytes>, VolumeError> {
-        self.get_with(key, Some(GetRange::Bounded(range))).await
+        let answer = self.get_with(key, Some(GetRange::Bounded(range.clone()))).await;
+        // A store refuses a range that starts past the end, which would look like a store that is out of order.
+        match (&answer, if answer.is_err() { self.size(key).await? } else { None }) {
+            (Err(_), Some(size)) if size <= range.start => Ok(Some(Bytes::new())),
+            _ => answer,
+        }
     }
 
     /// The last `length` bytes of an object; all of it if it is shorter.
     pub(crate) async fn get_suffix(&self, key: &str, length: u64) -> Result<Option<Bytes>, VolumeError> {
+        if let Ok(answer) = self.get_with(key, Some(GetRange::Suffix(length))).await {
+            return Ok(answer);
+        }
+        // Some stores have no suffix ranges, and none has one of an empty object.
         let Some(size) = self.size(key).await? else { return Ok(None) };
         if size == 0 {
             return Ok(Some(Bytes::new()));
@@ -132,8 +154,10 @@ impl Location {
         let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(directory)).await;
         match removed {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(VolumeError::new(VolumeErrorKind::Unavailable, format!("cannot delete {}: {error}", self.url))
-                .with_source(error)),
+            Ok(Err(error)) => {
+                Err(VolumeError::new(VolumeErrorKind::Unavailable, format!("cannot delete {}: {error}", self.url))
+                    .with_source(error))
+            }
             Err(error) => Err(VolumeError::internal(format!("deleting {} was cut short: {error}", self.url))),
         }
     }
@@ -145,18 +169,30 @@ impl Location {
     }
 
     async fn get_with(&self, key: &str, range: Option<GetRange>) -> Result<Option<Bytes>, VolumeError> {
+        let mut pause = FIRST_PAUSE;
+        for _ in 0..BODY_RETRIES {
+            match self.get_once(key, range.clone()).await {
+                Err(Failure::Body(_)) => tokio::time::sleep(pause).await,
+                Err(Failure::Head(error)) => return Err(self.failed("read", key, error)),
+                Ok(bytes) => return Ok(bytes),
+            }
+            pause *= 2;
+        }
+        let last = self.get_once(key, range).await;
+        last.map_err(|(Failure::Head(error) | Failure::Body(error))| self.failed("read", key, error))
+    }
+
+    async fn get_once(&self, key: &str, range: Option<GetRange>) -> Result<Option<Bytes>, Failure> {
         let since = Instant::now();
         let options = GetOptions { range, ..GetOptions::default() };
         let answer = match self.store.get_opts(&self.path(key), options).await {
-            Ok(result) => result.bytes().await,
-            Err(error) => Err(error),
-        };
-        self.counters.fetched(answer.as_ref().map_or(0, Bytes::len), since);
-        match answer {
-            Ok(bytes) => Ok(Some(bytes)),
+            Ok(result) => result.bytes().await.map(Some).map_err(Failure::Body),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(self.failed("read", key, error)),
-        }
+            Err(error) => Err(Failure::Head(error)),
+        };
+        let length = answer.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
+        self.counters.fetched(length, since);
+        answer
     }
 
     fn path(&self, key: &str) -> Path {
@@ -170,11 +206,16 @@ impl Location {
             InvalidPath { .. } => VolumeErrorKind::Usage,
             _ => VolumeErrorKind::Unavailable,
         };
+        let text = one_line(&error);
         let advice = match error {
             PermissionDenied { .. } | Unauthenticated { .. } => "permission was denied, check the credentials",
+            // Without credentials the client asks the cloud machine it may run on for some.
+            _ if text.contains(MACHINE_METADATA) => {
+                "no credentials were found, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
+            }
             _ => "the store gave an error",
         };
-        VolumeError::new(kind, format!("cannot {verb} {name}: {advice}: {}", one_line(&error))).with_source(error)
+        VolumeError::new(kind, format!("cannot {verb} {name}: {advice}: {text}")).with_source(error)
     }
 }
 
@@ -195,4 +236,19 @@ pub(crate) async fn first_answer<T>(
 fn one_line(error: &object_store::Error) -> String {
     let text = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     text.chars().take(600).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_name_the_object_and_what_to_do() {
+        let location = crate::address::locate("memory://a/b", &crate::Environment::empty()).unwrap();
+        let generic = |text: &str| object_store::Error::Generic { store: "S3", source: text.to_owned().into() };
+        let error = location.failed("read", "c/0", generic("PUT http://169.254.169.254/latest/api/token failed"));
+        assert_eq!(error.kind, VolumeErrorKind::Unavailable);
+        assert!(error.message.contains("memory://a/b/c/0") && error.message.contains("AWS_SKIP_SIGNATURE"), "{error}");
+        assert!(!location.failed("list", "", generic("reset")).message.contains("AWS_"));
+    }
 }

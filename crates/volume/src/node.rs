@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::location::{Location, first_answer};
 use crate::VolumeError;
+use crate::location::{Location, first_answer};
 
 /// What is stored at a location.
 #[derive(Clone, Debug)]

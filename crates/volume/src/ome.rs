@@ -49,11 +49,15 @@ enum Transformation {
 impl Multiscale {
     /// The first image in a group's attributes (`.zattrs`, or the `attributes` of `zarr.json`), if there is one.
     pub(crate) fn find(attributes: &Value, url: &str) -> Result<Option<Self>, VolumeError> {
-        let list = if attributes["ome"]["multiscales"].is_null() { &attributes["multiscales"] } else { &attributes["ome"]["multiscales"] };
+        let list = if attributes["ome"]["multiscales"].is_null() {
+            &attributes["multiscales"]
+        } else {
+            &attributes["ome"]["multiscales"]
+        };
         let Some(first) = list.get(0) else { return Ok(None) };
-        Self::deserialize(first)
-            .map(Some)
-            .map_err(|error| VolumeError::data(format!("the OME-Zarr metadata (multiscales) of {url} is not valid: {error}")))
+        Self::deserialize(first).map(Some).map_err(|error| {
+            VolumeError::data(format!("the OME-Zarr metadata (multiscales) of {url} is not valid: {error}"))
+        })
     }
 
     /// The axes of one level, whose array has this shape.
@@ -69,8 +73,9 @@ impl Multiscale {
         let mut translation = vec![0.0; shape.len()];
         let level_steps = self.datasets.get(level).map_or(&[][..], |dataset| &dataset.transformations);
         for step in level_steps.iter().chain(&self.transformations) {
-            step.apply(&mut scale, &mut translation)
-                .map_err(|count| bad(format!("a coordinate transformation has {count} values for {} axes", shape.len())))?;
+            step.apply(&mut scale, &mut translation).map_err(|count| {
+                bad(format!("a coordinate transformation has {count} values for {} axes", shape.len()))
+            })?;
         }
         let axes = self.axes.iter().enumerate().map(|(place, axis)| {
             let (name, kind, unit) = match axis {
@@ -78,7 +83,14 @@ impl Multiscale {
                 Axis::Full { name, kind, unit } => (name, kind.as_deref(), unit.clone()),
             };
             let kind = kind_of(name, kind).map_err(bad)?;
-            Ok(AxisInfo { name: name.clone(), kind, unit, size: shape[place], scale: scale[place], translation: translation[place] })
+            Ok(AxisInfo {
+                name: name.clone(),
+                kind,
+                unit,
+                size: shape[place],
+                scale: scale[place],
+                translation: translation[place],
+            })
         });
         axes.collect::<Result<_, _>>().map(Some)
     }
@@ -120,7 +132,9 @@ fn kind_of(name: &str, kind: Option<&str>) -> Result<AxisKind, String> {
 pub(crate) fn no_image(attributes: &Value, url: &str) -> VolumeError {
     let ome = if attributes["ome"].is_object() { &attributes["ome"] } else { attributes };
     if !ome["bioformats2raw.layout"].is_null() {
-        return VolumeError::data(format!("{url} is a bioformats2raw collection of images: open one of them, such as {url}/0"));
+        return VolumeError::data(format!(
+            "{url} is a bioformats2raw collection of images: open one of them, such as {url}/0"
+        ));
     }
     if let Some(wells) = ome["plate"]["wells"].as_array() {
         let well = wells.first().and_then(|well| well["path"].as_str()).unwrap_or("A/1");

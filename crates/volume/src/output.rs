@@ -88,12 +88,17 @@ impl OutputPlan {
         for source in &sources {
             targets.push(Target::check(source, &request, input).await?);
         }
-        let Some(first) = targets.first() else { return Err(VolumeError::usage("there is no output: give at least one")) };
+        let Some(first) = targets.first() else {
+            return Err(VolumeError::usage("there is no output: give at least one"));
+        };
         let (unit, element) = (first.unit(), first.layout.element);
         if let Some(other) = targets.iter().find(|target| (target.unit(), target.layout.element) != (unit, element)) {
             return Err(VolumeError::usage(format!(
                 "all outputs must have the same chunks and element kind, but {} has {unit:?} of {element} and {} has {:?} of {}",
-                first.location.url, other.location.url, other.unit(), other.layout.element
+                first.location.url,
+                other.location.url,
+                other.unit(),
+                other.layout.element
             )));
         }
         Ok(Self { request, targets, unit, element, cpu: cpu.clone(), counters: StorageCounters::default() })
@@ -175,10 +180,12 @@ impl OutputPlan {
                 "there are {channels} output channels but {outputs} outputs: give one output per channel, or one output with stacked channels"
             )));
         }
-        let fixed = self.targets.iter().find(|target| {
-            target.blueprint.as_ref().is_none_or(|blueprint| blueprint.given.contains_key("shape"))
-        });
-        let size = fixed.map(|target| (target.map.c.map_or(1, |place| target.layout.shape[place]), &target.location.url));
+        let fixed = self
+            .targets
+            .iter()
+            .find(|target| target.blueprint.as_ref().is_none_or(|blueprint| blueprint.given.contains_key("shape")));
+        let size =
+            fixed.map(|target| (target.map.c.map_or(1, |place| target.layout.shape[place]), &target.location.url));
         match size {
             Some((size, url)) if size != channels => Err(VolumeError::usage(format!(
                 "there are {channels} output channels but {url} has {size} along its channel axis: they must be equal"
@@ -193,7 +200,10 @@ fn check_collisions(sources: &[Source], input: &InputDescription) -> Result<(), 
     for (place, source) in sources.iter().enumerate() {
         let location = source.location();
         if location.read_only {
-            return Err(VolumeError::usage(format!("the output {} is on a web server, which can only be read", location.url)));
+            return Err(VolumeError::usage(format!(
+                "the output {} is on a web server, which can only be read",
+                location.url
+            )));
         }
         if location.overlaps(&input.url) {
             return Err(VolumeError::usage(format!(
@@ -204,7 +214,8 @@ fn check_collisions(sources: &[Source], input: &InputDescription) -> Result<(), 
         if let Some(other) = sources[..place].iter().find(|other| location.overlaps(&other.location().url)) {
             return Err(VolumeError::usage(format!(
                 "the outputs {} and {} are one place, or one lies in the other: give each its own",
-                other.location().url, location.url
+                other.location().url,
+                location.url
             )));
         }
     }

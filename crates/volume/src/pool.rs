@@ -53,7 +53,9 @@ impl CpuPool {
         });
         match receiver.await {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(panic)) => Err(VolumeError::internal(format!("a worker thread panicked: {}", panic_message(&*panic)))),
+            Ok(Err(panic)) => {
+                Err(VolumeError::internal(format!("a worker thread panicked: {}", panic_message(&*panic))))
+            }
             Err(_) => Err(VolumeError::internal("the CPU pool ended before its work was done")),
         }
     }

@@ -130,7 +130,9 @@ impl VolumeReader {
     pub async fn read(&self, region: Box3) -> Result<Brick, VolumeError> {
         let shape = self.shape();
         if (0..3).any(|axis| region.start[axis] > region.stop[axis] || region.stop[axis] > shape[axis]) {
-            return Err(VolumeError::usage(format!("the region {region} reaches outside the volume of shape {shape:?}")));
+            return Err(VolumeError::usage(format!(
+                "the region {region} reaches outside the volume of shape {shape:?}"
+            )));
         }
         let element = self.element();
         let bytes = region.voxels() * element.size();

@@ -37,12 +37,14 @@ impl ShardLayout {
         }
         let configuration = &codec["configuration"];
         let inner = sizes(&configuration["chunk_shape"]).unwrap_or_default();
-        let fits = inner.len() == shard.len() && shard.iter().zip(&inner).all(|(shard, inner)| *inner > 0 && shard % inner == 0);
+        let fits = inner.len() == shard.len()
+            && shard.iter().zip(&inner).all(|(shard, inner)| *inner > 0 && shard % inner == 0);
         if !fits {
             return Err(format!("its inner chunk shape {inner:?} does not divide its shard shape {shard:?}"));
         }
         let grid: Vec<usize> = shard.iter().zip(&inner).map(|(shard, inner)| shard / inner).collect();
-        let inner_codec = ChunkCodec { chain: chain(&configuration["codecs"])?, shape: nonzero(&inner), ..outer.clone() };
+        let inner_codec =
+            ChunkCodec { chain: chain(&configuration["codecs"])?, shape: nonzero(&inner), ..outer.clone() };
         let index_codecs = chain(&configuration["index_codecs"])?;
         let index_size = index_codecs
             .encoded_representation(&nonzero(&index_shape(&grid)), &data_type::uint64(), &FillValue::from(u64::MAX))

@@ -8,20 +8,50 @@ use crate::location::Location;
 use crate::{Element, Environment, VolumeError, ZarrFormat};
 
 /// Keys of a spec. Those that cannot change what is read or written are accepted and have no effect.
-const SPEC_KEYS: [&str; 16] = [
-    "driver", "kvstore", "path", "metadata", "create", "open", "delete_existing", "dtype", "context", "cache_pool",
-    "data_copy_concurrency", "recheck_cached", "recheck_cached_data", "recheck_cached_metadata", "fill_missing_data_reads",
+const SPEC_KEYS: [&str; 15] = [
+    "driver",
+    "kvstore",
+    "path",
+    "metadata",
+    "create",
+    "open",
+    "delete_existing",
+    "dtype",
+    "context",
+    "cache_pool",
+    "data_copy_concurrency",
+    "recheck_cached",
+    "recheck_cached_data",
+    "recheck_cached_metadata",
     "store_data_equal_to_fill_value",
 ];
 /// Keys that would change the meaning of a spec, so that ignoring them would give wrong data.
-const REFUSED_KEYS: [&str; 9] = [
-    "schema", "transform", "field", "metadata_key", "assume_metadata", "assume_cached_metadata", "delete", "rank", "key_encoding",
+const REFUSED_KEYS: [&str; 10] = [
+    "fill_missing_data_reads",
+    "schema",
+    "transform",
+    "field",
+    "metadata_key",
+    "assume_metadata",
+    "assume_cached_metadata",
+    "delete",
+    "rank",
+    "key_encoding",
 ];
 const V2_KEYS: [&str; 9] =
     ["shape", "chunks", "dtype", "compressor", "dimension_separator", "fill_value", "filters", "order", "zarr_format"];
 const V3_KEYS: [&str; 11] = [
-    "shape", "data_type", "chunk_grid", "codecs", "fill_value", "chunk_key_encoding", "dimension_names", "attributes",
-    "zarr_format", "node_type", "storage_transformers",
+    "shape",
+    "data_type",
+    "chunk_grid",
+    "codecs",
+    "fill_value",
+    "chunk_key_encoding",
+    "dimension_names",
+    "attributes",
+    "zarr_format",
+    "node_type",
+    "storage_transformers",
 ];
 const STORE_KEYS: [&str; 8] =
     ["driver", "path", "bucket", "base_url", "endpoint", "aws_region", "aws_credentials", "context"];
@@ -63,9 +93,9 @@ impl Source {
         if !is_file {
             return locate(text, environment).map(Self::Place);
         }
-        let content = tokio::fs::read_to_string(text)
-            .await
-            .map_err(|error| VolumeError::usage(format!("cannot read the spec file {text}: {error}")).with_source(error))?;
+        let content = tokio::fs::read_to_string(text).await.map_err(|error| {
+            VolumeError::usage(format!("cannot read the spec file {text}: {error}")).with_source(error)
+        })?;
         Ok(Self::Spec(Box::new(Spec::read(&content, &format!("the spec file {text}"), environment)?)))
     }
 
@@ -80,25 +110,22 @@ impl Source {
 impl Spec {
     /// Reads a spec's JSON; `name` says in messages which one it is.
     fn read(text: &str, name: &str, environment: &Environment) -> Result<Self, VolumeError> {
-        let value: Value =
-            serde_json::from_str(text).map_err(|error| VolumeError::usage(format!("{name} is not valid JSON: {error}")))?;
+        let value: Value = serde_json::from_str(text)
+            .map_err(|error| VolumeError::usage(format!("{name} is not valid JSON: {error}")))?;
         let Value::Object(spec) = value else { return Err(VolumeError::usage(format!("{name} is not a JSON object"))) };
         if spec.contains_key("zarr_format") && !spec.contains_key("driver") {
-            return Err(VolumeError::usage(format!("{name} is the metadata of a Zarr node, not a spec: give the folder that holds it")));
+            return Err(VolumeError::usage(format!(
+                "{name} is the metadata of a Zarr node, not a spec: give the folder that holds it"
+            )));
         }
         known_keys(&spec, &SPEC_KEYS, &REFUSED_KEYS, name)?;
-        let format = match spec.get("driver").and_then(Value::as_str) {
-            Some("zarr" | "zarr2") => ZarrFormat::V2,
-            Some("zarr3") => ZarrFormat::V3,
-            other => {
-                let other = other.map_or_else(|| "missing".to_owned(), |driver| format!("{driver:?}"));
-                return Err(VolumeError::usage(format!("the key driver of {name} is {other}: it must be zarr, zarr2 or zarr3")));
-            }
-        };
+        let format = format(&spec, name)?;
         let metadata = match spec.get("metadata") {
             None => Map::new(),
             Some(Value::Object(metadata)) => metadata.clone(),
-            Some(other) => return Err(VolumeError::usage(format!("the key metadata of {name} is {other}: it must be an object"))),
+            Some(other) => {
+                return Err(VolumeError::usage(format!("the key metadata of {name} is {other}: it must be an object")));
+            }
         };
         let allowed: &[&str] = if format == ZarrFormat::V2 { &V2_KEYS } else { &V3_KEYS };
         known_keys(&metadata, allowed, &[], &format!("the metadata of {name}"))?;
@@ -118,7 +145,21 @@ impl Spec {
     }
 }
 
-fn element(spec: &Map<String, Value>, metadata: &Map<String, Value>, name: &str) -> Result<Option<Element>, VolumeError> {
+fn format(spec: &Map<String, Value>, name: &str) -> Result<ZarrFormat, VolumeError> {
+    let other = match spec.get("driver").map(|driver| driver.as_str().unwrap_or("not a string")) {
+        Some("zarr" | "zarr2") => return Ok(ZarrFormat::V2),
+        Some("zarr3") => return Ok(ZarrFormat::V3),
+        None => "missing".to_owned(),
+        Some(other) => format!("{other:?}"),
+    };
+    Err(VolumeError::usage(format!("the key driver of {name} is {other}: it must be zarr, zarr2 or zarr3")))
+}
+
+fn element(
+    spec: &Map<String, Value>,
+    metadata: &Map<String, Value>,
+    name: &str,
+) -> Result<Option<Element>, VolumeError> {
     let given = metadata.get("dtype").or_else(|| metadata.get("data_type")).or_else(|| spec.get("dtype"));
     let Some(given) = given else { return Ok(None) };
     let text = given.as_str().map_or_else(|| given.to_string(), str::to_owned);
@@ -139,14 +180,18 @@ fn kvstore(value: Option<&Value>, name: &str, environment: &Environment) -> Resu
         text(key)?.ok_or_else(|| VolumeError::usage(format!("{name} has no key {key}, which its driver needs")))
     };
     let path = text("path")?.unwrap_or_default();
-    let key = || Path::parse(path.trim_matches('/')).map_err(|error| VolumeError::usage(format!("the path of {name}: {error}")));
+    let key = || {
+        Path::parse(path.trim_matches('/')).map_err(|error| VolumeError::usage(format!("the path of {name}: {error}")))
+    };
     match required("driver")?.as_str() {
         "file" => local(&required("path")?),
         "memory" => Ok(in_memory(key()?, environment)),
         "s3" => remote("s3", &required("bucket")?, key()?, &amazon_settings(store, &name)?, environment),
         "gcs" => remote("gs", &required("bucket")?, key()?, &[], environment),
         "http" => locate(&format!("{}{path}", required("base_url")?), environment),
-        other => Err(VolumeError::usage(format!("the driver {other:?} of {name} must be file, s3, gcs, http or memory"))),
+        other => {
+            Err(VolumeError::usage(format!("the driver {other:?} of {name} must be file, s3, gcs, http or memory")))
+        }
     }
 }
 
@@ -184,15 +229,14 @@ fn flag(object: &Map<String, Value>, key: &str, name: &str) -> Result<Option<boo
 }
 
 fn known_keys(object: &Map<String, Value>, allowed: &[&str], refused: &[&str], name: &str) -> Result<(), VolumeError> {
-    for key in object.keys().map(String::as_str).filter(|key| !allowed.contains(key)) {
-        if refused.contains(&key) {
-            return Err(VolumeError::usage(format!("the key {key} of {name} is not supported: remove it")));
-        }
-        let nearest = allowed.iter().max_by(|one, other| strsim::jaro_winkler(key, one).total_cmp(&strsim::jaro_winkler(key, other)));
-        let nearest = nearest.copied().unwrap_or_default();
-        return Err(VolumeError::usage(format!("the key {key} of {name} is unknown: the nearest known key is {nearest}")));
+    let Some(key) = object.keys().map(String::as_str).find(|key| !allowed.contains(key)) else { return Ok(()) };
+    if refused.contains(&key) {
+        return Err(VolumeError::usage(format!("the key {key} of {name} is not supported: remove it")));
     }
-    Ok(())
+    let likeness = |known: &str| strsim::jaro_winkler(key, known);
+    let nearest =
+        allowed.iter().copied().max_by(|one, other| likeness(one).total_cmp(&likeness(other))).unwrap_or_default();
+    Err(VolumeError::usage(format!("the key {key} of {name} is unknown: the nearest known key is {nearest}")))
 }
 
 #[cfg(test)]
@@ -210,10 +254,16 @@ mod tests {
     async fn specs_name_locations() {
         let environment = Environment::empty();
         for (text, url) in [
-            (r#"{"driver": "zarr", "kvstore": {"driver": "s3", "bucket": "b", "path": "a b/c+d/"}, "path": "0"}"#, "s3://b/a b/c+d/0"),
+            (
+                r#"{"driver": "zarr", "kvstore": {"driver": "s3", "bucket": "b", "path": "a b/c+d/"}, "path": "0"}"#,
+                "s3://b/a b/c+d/0",
+            ),
             (r#"{"driver": "zarr3", "kvstore": "gs://b/x"}"#, "gs://b/x"),
             (r#"{"driver": "zarr2", "kvstore": {"driver": "memory", "path": "m"}}"#, "memory://m"),
-            (r#"{"driver": "zarr", "kvstore": {"driver": "http", "base_url": "https://host/a", "path": "/b"}}"#, "https://host/a/b"),
+            (
+                r#"{"driver": "zarr", "kvstore": {"driver": "http", "base_url": "https://host/a", "path": "/b"}}"#,
+                "https://host/a/b",
+            ),
             (r#"{"driver": "zarr", "kvstore": {"driver": "file", "path": "/nowhere/x/"}}"#, "/nowhere/x"),
         ] {
             assert_eq!(Source::read(text, &environment).await.unwrap().location().url, url);

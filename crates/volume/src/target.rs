@@ -35,7 +35,11 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) async fn check(source: &Source, request: &OutputRequest, input: &InputDescription) -> Result<Self, VolumeError> {
+    pub(crate) async fn check(
+        source: &Source,
+        request: &OutputRequest,
+        input: &InputDescription,
+    ) -> Result<Self, VolumeError> {
         let location = source.location().clone();
         let exists = first_answer(&location.url, location.exists()).await?;
         let (spec, is_group) = match source {
@@ -78,7 +82,8 @@ impl Target {
         let extent = map.spatial(&layout.shape);
         check_extent(extent, input_extent(input)?, url)?;
         check_block(self.unit(), request.block, extent)?;
-        let shared = |place: Option<usize>| place.is_some_and(|place| layout.chunk[place] > 1 && layout.shape[place] > 1);
+        let shared =
+            |place: Option<usize>| place.is_some_and(|place| layout.chunk[place] > 1 && layout.shape[place] > 1);
         let (name, place) = if shared(map.t) { ("time", map.t) } else { ("channel", map.c) };
         if shared(map.t) || (shared(map.c) && !request.stack_channels) {
             return Err(VolumeError::usage(format!(
@@ -98,11 +103,18 @@ impl Target {
 }
 
 /// Decides whether the output may be made. Gives the metadata of an existing array that is to be opened.
-async fn may_proceed(location: &Location, exists: bool, delete: bool, spec: Option<&Spec>) -> Result<Option<Value>, VolumeError> {
+async fn may_proceed(
+    location: &Location,
+    exists: bool,
+    delete: bool,
+    spec: Option<&Spec>,
+) -> Result<Option<Value>, VolumeError> {
     let url = &location.url;
     let (open, create) = spec.map_or((None, None), |spec| (spec.open, spec.create));
     if open == Some(true) && spec.is_some_and(|spec| spec.delete_existing) {
-        return Err(VolumeError::usage(format!("the spec of {url} has both open and delete_existing: keep one of them")));
+        return Err(VolumeError::usage(format!(
+            "the spec of {url} has both open and delete_existing: keep one of them"
+        )));
     }
     match (exists, delete) {
         (false, _) if create == Some(false) || (open == Some(true) && create.is_none()) => {
@@ -123,7 +135,9 @@ async fn may_proceed(location: &Location, exists: bool, delete: bool, spec: Opti
         },
         (true, false) => Err(VolumeError::new(
             VolumeErrorKind::Exists,
-            format!("the output {url} exists already: pass --overwrite (or \"delete_existing\": true in a spec) to replace it"),
+            format!(
+                "the output {url} exists already: pass --overwrite (or \"delete_existing\": true in a spec) to replace it"
+            ),
         )),
     }
 }
@@ -139,11 +153,18 @@ fn blueprint(
     conflict(request.format.is_some_and(|wanted| wanted != format), "format", "its driver", url)?;
     let layout_given = given.contains_key("chunks") || given.contains_key("chunk_grid");
     let codecs_given = given.contains_key("compressor") || given.contains_key("codecs");
-    conflict(layout_given && (request.chunk.is_some() || request.shard.is_some()), "chunk or shard", "its metadata", url)?;
+    conflict(
+        layout_given && (request.chunk.is_some() || request.shard.is_some()),
+        "chunk or shard",
+        "its metadata",
+        url,
+    )?;
     conflict(codecs_given && request.compressor.is_some(), "compressor", "its metadata", url)?;
     conflict(given.contains_key("codecs") && request.shard.is_some(), "shard", "its metadata", url)?;
     if format == ZarrFormat::V2 && request.shard.is_some() {
-        return Err(VolumeError::usage(format!("the output {url} is Zarr v2, which has no shards: leave the shard out or use Zarr v3")));
+        return Err(VolumeError::usage(format!(
+            "the output {url} is Zarr v2, which has no shards: leave the shard out or use Zarr v3"
+        )));
     }
     refuse_bool(&json!(given), url)?;
     let element = agreed_element(request, spec.and_then(|spec| spec.element), url)?;
@@ -160,7 +181,9 @@ fn blueprint(
 
 fn conflict(is_conflict: bool, what: &str, place: &str, url: &str) -> Result<(), VolumeError> {
     if is_conflict {
-        return Err(VolumeError::usage(format!("the {what} of {url} is given twice, by an option and by {place} in the spec: keep one of them")));
+        return Err(VolumeError::usage(format!(
+            "the {what} of {url} is given twice, by an option and by {place} in the spec: keep one of them"
+        )));
     }
     Ok(())
 }
@@ -188,7 +211,9 @@ fn created_axes(
     }
     let Some(shape) = given.get("shape") else { return Ok(axes) };
     let shape = sizes(shape).filter(|shape| (2..=5).contains(&shape.len()));
-    let shape = shape.ok_or_else(|| VolumeError::usage(format!("the shape in the spec of {url} must be a list of 2 to 5 whole numbers")))?;
+    let shape = shape.ok_or_else(|| {
+        VolumeError::usage(format!("the shape in the spec of {url} must be a list of 2 to 5 whole numbers"))
+    })?;
     if shape.len() == axes.len() {
         axes.iter_mut().zip(shape).for_each(|(axis, size)| axis.size = size);
         return Ok(axes);
@@ -228,26 +253,33 @@ fn indices(
         return Ok((t, c));
     }
     if request.c.is_some_and(|channel| channel != 0) {
-        return Err(VolumeError::usage(format!("stacked channels of {url} start at channel 0, so no other output channel can be chosen")));
+        return Err(VolumeError::usage(format!(
+            "stacked channels of {url} start at channel 0, so no other output channel can be chosen"
+        )));
     }
     if map.c.is_none() {
-        return Err(VolumeError::usage(format!("channels cannot be stacked in {url}, which has no channel axis: its shape is {:?}", layout.shape)));
+        return Err(VolumeError::usage(format!(
+            "channels cannot be stacked in {url}, which has no channel axis: its shape is {:?}",
+            layout.shape
+        )));
     }
     Ok((t, 0))
 }
 
 fn agreed_element(request: &OutputRequest, stored: Option<Element>, url: &str) -> Result<Element, VolumeError> {
     match (request.element, stored) {
-        (Some(asked), Some(stored)) if asked != stored => {
-            Err(VolumeError::usage(format!("the element kind of {url} is {stored}, but {asked} was asked for: they must agree")))
-        }
+        (Some(asked), Some(stored)) if asked != stored => Err(VolumeError::usage(format!(
+            "the element kind of {url} is {stored}, but {asked} was asked for: they must agree"
+        ))),
         (asked, stored) => Ok(asked.or(stored).unwrap_or(request.default_element)),
     }
 }
 
 fn refuse_bool(metadata: &Value, url: &str) -> Result<(), VolumeError> {
     if metadata["dtype"] == "|b1" || metadata["data_type"] == "bool" {
-        return Err(VolumeError::usage(format!("the element kind bool is not supported for the output {url}: use uint8")));
+        return Err(VolumeError::usage(format!(
+            "the element kind bool is not supported for the output {url}: use uint8"
+        )));
     }
     Ok(())
 }

@@ -64,7 +64,9 @@ impl From<Target> for ArrayTarget {
 
 impl VolumeWriter {
     pub(crate) fn new(arrays: Vec<ArrayTarget>, channels: usize, cpu: CpuPool, counters: StorageCounters) -> Self {
-        let spatial = |full: fn(&Layout) -> &[usize]| arrays.first().map_or([1; 3], |array| array.map.spatial(full(&array.layout)));
+        let spatial = |full: fn(&Layout) -> &[usize]| {
+            arrays.first().map_or([1; 3], |array| array.map.spatial(full(&array.layout)))
+        };
         let (shape, unit) = (spatial(|layout| &layout.shape), spatial(|layout| &layout.chunk));
         let bytes = arrays.iter().map(|array| array.layout.codec.decoded_size()).max().unwrap_or(1);
         let in_flight = in_flight(bytes, &cpu);
@@ -99,7 +101,9 @@ impl VolumeWriter {
             match running.join_next().await {
                 None => return Ok(()),
                 Some(Ok(written)) => written?,
-                Some(Err(error)) => return Err(VolumeError::internal(format!("writing a chunk was cut short: {error}"))),
+                Some(Err(error)) => {
+                    return Err(VolumeError::internal(format!("writing a chunk was cut short: {error}")));
+                }
             }
         }
     }
@@ -159,8 +163,16 @@ impl Shared {
         jobs
     }
 
-    async fn write_unit(self: Arc<Self>, job: Job, tile: Box3, channels: Arc<Vec<AlignedBytes>>) -> Result<(), VolumeError> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| VolumeError::internal("the writer was closed"))?;
+    async fn write_unit(
+        self: Arc<Self>,
+        job: Job,
+        tile: Box3,
+        channels: Arc<Vec<AlignedBytes>>,
+    ) -> Result<(), VolumeError> {
+        let permit = Arc::clone(&self.permits)
+            .acquire_owned()
+            .await
+            .map_err(|_| VolumeError::internal("the writer was closed"))?;
         let array = &self.arrays[job.array];
         let key = array.layout.key(&job.index);
         let shared = Arc::clone(&self);

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use haloflow_geometry::Box3;
 use haloflow_volume::{Environment, VolumeErrorKind, ZarrFormat};
 
-use crate::support::{described, make, open, request};
+use serde_json::json;
+
+use crate::support::{assert_holds, described, make, open, request};
 
 async fn stored(folder: &Path, compressor: &str, format: ZarrFormat, sharded: bool) -> PathBuf {
     let path = folder.join(format!("{compressor}-{format:?}-{sharded}"));
@@ -38,11 +40,37 @@ async fn damaged_chunks_are_errors_that_name_the_object() {
 }
 
 #[tokio::test]
+async fn a_shard_that_ends_early_is_an_error_wherever_its_index_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shards");
+    let spec = json!({"driver": "zarr3", "kvstore": {"driver": "file", "path": path}, "metadata": {
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 8, 8]}},
+        "codecs": [{"name": "sharding_indexed", "configuration": {"chunk_shape": [4, 4, 4], "index_location": "start",
+            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+            "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]}}]}});
+    make(request(&spec.to_string()), &described("zyx", [8, 8, 8]), 1, &Environment::empty()).await.unwrap();
+    let shard = path.join("c/0/0/0");
+    let whole = std::fs::read(&shard).unwrap();
+    let read = async || {
+        let reader = open(path.to_str().unwrap(), &Environment::empty()).await.unwrap();
+        reader.read(Box3::of_shape([8; 3])).await
+    };
+    assert_holds(&read().await.unwrap(), &[0]);
+    for length in [0, 1, 131, 132, 200, whole.len() - 1] {
+        std::fs::write(&shard, &whole[..length]).unwrap();
+        let error = read().await.unwrap_err();
+        assert_eq!(error.kind, VolumeErrorKind::Data, "{length}: {error}");
+        assert!(error.message.contains(shard.to_str().unwrap()), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_refused_connection_is_unavailable_within_the_limit() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let variables = [("AWS_ENDPOINT_URL", endpoint.as_str()), ("AWS_ACCESS_KEY_ID", "k"), ("AWS_SECRET_ACCESS_KEY", "s")];
+    let variables =
+        [("AWS_ENDPOINT_URL", endpoint.as_str()), ("AWS_ACCESS_KEY_ID", "k"), ("AWS_SECRET_ACCESS_KEY", "s")];
     let environment = Environment::new(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let since = std::time::Instant::now();
     let error = open("s3://bucket/volume.zarr", &environment).await.unwrap_err();

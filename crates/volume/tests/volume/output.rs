@@ -74,8 +74,12 @@ async fn places_that_collide_are_refused() {
         let message = refused(|request| request.targets = vec![target.to_owned()], Usage).await;
         assert!(message.contains("memory://elsewhere"), "{message}");
     }
-    assert!(refused(|request| request.targets.push("memory://out/labels".to_owned()), Usage).await.contains("one place"));
-    assert!(refused(|request| request.targets = vec!["https://host/out".to_owned()], Usage).await.contains("only be read"));
+    assert!(
+        refused(|request| request.targets.push("memory://out/labels".to_owned()), Usage).await.contains("one place")
+    );
+    assert!(
+        refused(|request| request.targets = vec!["https://host/out".to_owned()], Usage).await.contains("only be read")
+    );
     assert!(refused(|request| request.targets.clear(), Usage).await.contains("no output"));
 }
 
@@ -108,8 +112,28 @@ async fn chunks_follow_the_block_or_are_refused() {
     let plan = check(derived, &described("tczyx", [10, 20, 30]), &Environment::empty()).await.unwrap();
     assert_eq!(plan.unit(), [6, 4, 4]);
     let sharded = |request: &mut OutputRequest| request.shard = Some([8, 8, 10]);
-    assert!(refused(|request| { sharded(request); request.chunk = Some([4, 4, 4]) }, Usage).await.contains("multiple"));
-    assert!(refused(|request| { sharded(request); request.format = Some(ZarrFormat::V2) }, Usage).await.contains("no shards"));
+    assert!(
+        refused(
+            |request| {
+                sharded(request);
+                request.chunk = Some([4, 4, 4])
+            },
+            Usage
+        )
+        .await
+        .contains("multiple")
+    );
+    assert!(
+        refused(
+            |request| {
+                sharded(request);
+                request.format = Some(ZarrFormat::V2)
+            },
+            Usage
+        )
+        .await
+        .contains("no shards")
+    );
     assert!(refused(|request| request.compressor = Some("lzma".to_owned()), Usage).await.contains("zstd"));
     assert!(refused(|request| request.t = Some(1), Usage).await.contains("0 to 0"));
 }

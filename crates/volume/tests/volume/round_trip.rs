@@ -10,7 +10,7 @@ use crate::support::{assert_holds, cpu, described, make, open, options, request}
 async fn every_format_and_compressor_is_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let shape = [10, 9, 7];
-    for place in [format!("{}/my vol+", folder.path().display()), "memory://my vol+".to_owned()] {
+    for place in [format!("{}/my vol+ 50% #1", folder.path().display()), "memory://my vol+".to_owned()] {
         let environment = Environment::empty();
         let mut number = 0;
         for format in [ZarrFormat::V2, ZarrFormat::V3] {
@@ -27,7 +27,10 @@ async fn every_format_and_compressor_is_read_back() {
                     let url = request.targets[0].clone();
                     let writer = make(request, &described("tczyx", shape), 1, &environment).await.unwrap();
                     let objects = if shard.is_some() { 2 * 3 } else { 3 * 5 * 2 };
-                    assert_eq!(writer.counters().objects_written, objects + if format == ZarrFormat::V2 { 3 } else { 2 });
+                    assert_eq!(
+                        writer.counters().objects_written,
+                        objects + if format == ZarrFormat::V2 { 3 } else { 2 }
+                    );
                     let reader = open(&url, &environment).await.unwrap();
                     assert_eq!((reader.shape(), reader.unit()), (shape, [4, 2, 4]));
                     assert_holds(&reader.read(Box3::of_shape(shape)).await.unwrap(), &[0]);

@@ -117,9 +117,8 @@ pub(crate) async fn make(
     let plan = check(request, input, environment).await?;
     let unit = plan.unit();
     let writer = plan.create(channels, serde_json::Value::Null).await?;
-    let sizes: Vec<usize> =
-        input.axes.iter().filter(|axis| axis.kind == AxisKind::Space).map(|axis| axis.size).collect();
-    let volume = Box3::of_shape(if let [y, x] = sizes[..] { [1, y, x] } else { [sizes[0], sizes[1], sizes[2]] });
+    let size = |name: &str| input.axes.iter().find(|axis| axis.name == name).map_or(1, |axis| axis.size);
+    let volume = Box3::of_shape(["z", "y", "x"].map(size));
     for cell in volume.cells(unit).indices() {
         let tile = Box3::of_cell(cell, unit).intersect(&volume);
         writer.write(tile, (0..channels).map(|channel| voxels(channel, tile)).collect()).await?;

@@ -1,0 +1,197 @@
+//! The file of a run and the command line, laid over each other.
+
+use std::path::Path;
+
+use clap::CommandFactory;
+
+use crate::args::{Cli, RunArgs, RunCommand};
+
+/// The keys as they hold: the file's, where there is one, with the command line's laid over them.
+///
+/// # Errors
+/// A sentence: the file cannot be read, is no TOML, or has a key or value that does not exist.
+pub(crate) fn effective(command: &RunCommand) -> Result<RunArgs, String> {
+    let Some(path) = &command.config else { return Ok(command.args.clone()) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("`--config {}` cannot be read: {error}", path.display()))?;
+    let mut keys = parse(&text, path)?;
+    let typed = toml::Table::try_from(&command.args).map_err(|error| error.to_string())?;
+    keys.extend(typed);
+    keys.try_into().map_err(|error: toml::de::Error| format!("{}: {}", path.display(), one_line(&error)))
+}
+
+/// Reads a file's keys, by their first names.
+fn parse(text: &str, path: &Path) -> Result<toml::Table, String> {
+    let told = |error: toml::de::Error| format!("{}: {}", path.display(), one_line(&error));
+    let keys: toml::Table = toml::from_str(text).map_err(told)?;
+    let known = known_keys();
+    if let Some(unknown) = keys.keys().find(|key| !known.contains(key)) {
+        let nearest = nearest(unknown, &known).map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
+        return Err(format!("{}: there is no key `{unknown}`{nearest}", path.display()));
+    }
+    // Through the arguments and back, so that every key has its first name and its value has been checked.
+    let args: RunArgs = keys.try_into().map_err(told)?;
+    toml::Table::try_from(args).map_err(|error| error.to_string())
+}
+
+/// Every key that a file may have: the names and aliases of the flags of `haloflow run`.
+pub(crate) fn known_keys() -> Vec<String> {
+    let cli = Cli::command();
+    let run = cli.find_subcommand("run").into_iter().flat_map(clap::Command::get_arguments);
+    let shown = run.filter(|argument| !argument.is_hide_set());
+    let names = shown.flat_map(|argument| argument.get_long_and_visible_aliases().unwrap_or_default());
+    names.filter(|name| !["config", "help"].contains(name)).map(str::to_owned).collect()
+}
+
+fn nearest<'a>(unknown: &str, known: &'a [String]) -> Option<&'a String> {
+    let scored = known.iter().map(|key| (strsim::jaro_winkler(unknown, key), key));
+    scored.filter(|(score, _)| *score > 0.7).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, key)| key)
+}
+
+fn one_line(error: &toml::de::Error) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::Command;
+
+    fn command(line: &[&str]) -> RunCommand {
+        let Command::Run(command) = Cli::try_parse_from([&["haloflow", "run"], line].concat()).unwrap().command;
+        *command
+    }
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file() {
+        let file = file(
+            "in-spec = 'a.zarr'\npatch = 32\nnormalize = false\nclip-norm = true\noverlap = [4, 5, 6]\nno-amp = true\n",
+        );
+        let path = file.path().to_str().unwrap();
+        let args = effective(&command(&["--config", path, "--patch", "16", "24", "32", "--no-amp=false"])).unwrap();
+        assert_eq!(args.input.as_deref(), Some("a.zarr"));
+        assert_eq!(args.patch, Some(vec![16, 24, 32]));
+        assert_eq!(args.normalize.as_deref(), Some("false"));
+        assert_eq!(args.clip_norm, Some(vec![]));
+        assert_eq!(args.overlap, Some(vec![4, 5, 6]));
+        assert_eq!(args.no_amp, Some(false));
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+        let file = file("overlop = 4\n");
+        let told = effective(&command(&["--config", file.path().to_str().unwrap()])).unwrap_err();
+        assert!(told.ends_with("there is no key `overlop`; did you mean `overlap`?"), "{told}");
+    }
+
+    #[test]
+    fn the_default_file_says_what_the_defaults_are() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/default.toml");
+        let text = std::fs::read_to_string(path).unwrap();
+        for key in known_keys() {
+            let alias = ["in-spec", "out-spec", "weights"].contains(&key.as_str());
+            let told = text.lines().any(|line| line.trim_start_matches("# ").starts_with(&format!("{key} =")));
+            assert!(alias || told, "config/default.toml does not tell of `{key}`");
+        }
+        let needed = ["--in", "a", "--out", "b", "--model", "c"];
+        let machine = crate::machine::Machine { cores: 4, memory: 1 << 34, cuda_devices: 0 };
+        let of = |line: &[&str]| {
+            let args = effective(&command(line)).unwrap();
+            format!("{:?}", crate::settings::settings(&args, &machine).unwrap())
+        };
+        // The level and the compressor are the only keys for which being left out is told apart from the default.
+        let typed = [&needed[..], &["--level", "0", "--compressor", "blosc:3", "--zarr-format", "3"]].concat();
+        assert_eq!(of(&[&["--config", path], &needed[..]].concat()), of(&typed));
+    }
+
+    #[test]
+    fn a_wrong_value_names_its_key() {
+        let file = file("batch = 'many'\n");
+        let told = effective(&command(&["--config", file.path().to_str().unwrap()])).unwrap_err();
+        assert!(told.contains("batch"), "{told}");
+    }
+
+    #[test]
+    fn flags_take_what_the_predecessor_took() {
+        let args = command(&[
+            "--in-spec",
+            "in.json",
+            "--out-spec",
+            "a.json",
+            "b.json",
+            "--model-type",
+            "denoise-net",
+            "--weights",
+            "w.pt",
+            "--t",
+            "0",
+            "--c",
+            "0",
+            "--patch",
+            "64",
+            "64",
+            "64",
+            "--overlap",
+            "10",
+            "--block",
+            "256",
+            "256",
+            "256",
+            "--batch",
+            "64",
+            "--devices",
+            "cuda:0",
+            "cuda:1",
+            "--no-amp",
+            "--tf32",
+            "--cudnn-benchmark",
+            "--compile",
+            "--compile-mode",
+            "max-autotune",
+            "--compile-dynamic",
+            "auto",
+            "--max-inflight-batches",
+            "64",
+            "--seam-mode",
+            "blend",
+            "--trim-voxels",
+            "5",
+            "--halo",
+            "5",
+            "--min-blend-weight",
+            "0.05",
+            "--eps",
+            "1e-6",
+            "--norm-lower",
+            "0.5",
+            "--norm-upper",
+            "99.9",
+            "--normalize",
+            "percentile",
+            "--clip-norm",
+            "-1",
+            "5",
+            "--no-output-denormalize",
+            "--metrics-json",
+            "m.json",
+            "--metrics-interval",
+            "0.5",
+            "--prep-workers",
+            "4",
+            "--writer-workers",
+            "4",
+        ])
+        .args;
+        assert_eq!(args.output, Some(vec!["a.json".into(), "b.json".into()]));
+        assert_eq!(args.clip_norm, Some(vec![-1.0, 5.0]));
+        assert_eq!(args.devices.map(|devices| devices.len()), Some(2));
+    }
+}

@@ -1,0 +1,127 @@
+//! `haloflow run`.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use haloflow_engine::EngineFactory;
+use haloflow_engine_torch::TorchFactory;
+use haloflow_pipeline::{Fault, Progress, Report, Run};
+use haloflow_volume::Environment;
+use indicatif::MultiProgress;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::{RunArgs, RunCommand};
+use crate::machine::Machine;
+use crate::metrics::{self, Sample};
+use crate::settings::{Settings, settings};
+use crate::show::{self, Shown};
+use crate::{config, exit, logging, signals};
+
+/// Runs the command to its end.
+pub(crate) fn run(command: &RunCommand) -> ExitCode {
+    let bars = MultiProgress::new();
+    let args = match prepare(command, &bars) {
+        Ok(args) => args,
+        Err(sentence) => return fail(&[sentence], exit::USAGE),
+    };
+    let settings = match settings(&args, &Machine::here()) {
+        Ok(settings) => settings,
+        Err(sentences) => return fail(&sentences, exit::USAGE),
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("tokio").build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&[format!("the async runtime cannot start: {error}")], exit::SOFTWARE),
+    };
+    runtime.block_on(execute(&args, settings, &bars))
+}
+
+fn prepare(command: &RunCommand, bars: &MultiProgress) -> Result<RunArgs, String> {
+    let args = config::effective(command)?;
+    logging::start(args.log_format.as_deref().unwrap_or("text"), args.log_level.as_deref().unwrap_or("info"), bars)?;
+    Ok(args)
+}
+
+async fn execute(args: &RunArgs, settings: Settings, bars: &MultiProgress) -> ExitCode {
+    let cancel = CancellationToken::new();
+    if let Err(error) = signals::watch(cancel.clone()) {
+        return fail(&[format!("signals cannot be watched: {error}")], exit::SOFTWARE);
+    }
+    let progress = Arc::new(Progress::default());
+    let factories =
+        settings.engines.into_iter().map(|options| Box::new(TorchFactory::new(options)) as Box<dyn EngineFactory>);
+    let run = Run {
+        settings: settings.run,
+        // The environment is read here and nowhere else.
+        environment: Environment::new(std::env::vars()),
+        factories: factories.collect(),
+        cancel,
+        progress: Arc::clone(&progress),
+    };
+    let interval =
+        Duration::try_from_secs_f64(args.metrics_interval.unwrap_or(0.5)).unwrap_or(Duration::from_millis(500));
+    let (report, ended, samples) = watched(run, &progress, interval.max(Duration::from_millis(50)), bars).await;
+    tell(args, &report, &ended, &samples)
+}
+
+/// Runs while showing the progress and sampling it.
+async fn watched(
+    run: Run,
+    progress: &Progress,
+    interval: Duration,
+    bars: &MultiProgress,
+) -> (Report, Result<(), Fault>, Vec<Sample>) {
+    let began = Instant::now();
+    let mut samples = Vec::new();
+    let mut shown = Shown::new(bars);
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let mut running = std::pin::pin!(run.execute());
+    loop {
+        tokio::select! {
+            (report, ended) = &mut running => {
+                samples.push(Sample::of(began.elapsed().as_secs_f64(), &progress.snapshot()));
+                shown.finish();
+                return (report, ended, samples);
+            }
+            _ = ticks.tick() => {
+                let seen = progress.snapshot();
+                samples.push(Sample::of(began.elapsed().as_secs_f64(), &seen));
+                shown.update(&seen, &progress.doing());
+            }
+        }
+    }
+}
+
+/// Prints the report, writes the metrics and chooses the exit code.
+fn tell(args: &RunArgs, report: &Report, ended: &Result<(), Fault>, samples: &[Sample]) -> ExitCode {
+    let mut sentences = Vec::new();
+    if let Some(path) = &args.metrics_json
+        && let Err(sentence) = metrics::write(path, report, samples)
+    {
+        sentences.push(sentence);
+    }
+    if report.work.blocks_total > 0 {
+        // A closed pipe is no reason to fail a run that is done.
+        drop(std::io::stdout().lock().write_all(show::report(report).as_bytes()));
+    }
+    match ended {
+        Err(fault) => {
+            sentences.insert(0, fault.to_string());
+            fail(&sentences, exit::code(fault.kind))
+        }
+        Ok(()) if !sentences.is_empty() => fail(&sentences, exit::UNAVAILABLE),
+        Ok(()) => ExitCode::SUCCESS,
+    }
+}
+
+/// Tells what is wrong, a line each.
+fn fail(sentences: &[String], code: u8) -> ExitCode {
+    let mut errors = std::io::stderr().lock();
+    for sentence in sentences {
+        // Nobody is left to tell if standard error is closed.
+        drop(writeln!(errors, "error: {sentence}"));
+    }
+    ExitCode::from(code)
+}

@@ -1,0 +1,30 @@
+//! SIGINT and SIGTERM: the first asks the run to stop, the second ends the process.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::exit;
+
+/// Watches for signals until the runtime ends.
+///
+/// # Errors
+/// If the system refuses to deliver signals.
+pub(crate) fn watch(cancel: CancellationToken) -> std::io::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        for first in [true, false] {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if first {
+                tracing::warn!("stopping; a second signal ends at once");
+                cancel.cancel();
+            } else {
+                std::process::exit(exit::INTERRUPTED.into());
+            }
+        }
+    });
+    Ok(())
+}

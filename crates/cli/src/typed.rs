@@ -1,0 +1,62 @@
+//! Reading values, and collecting what is wrong with them.
+
+use haloflow_geometry::Zyx;
+
+/// The sentences about everything that is wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Errors(Vec<String>);
+
+impl Errors {
+    /// Adds a sentence.
+    pub(crate) fn tell(&mut self, sentence: &str) {
+        self.0.push(sentence.to_owned());
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The value, if nothing is wrong.
+    pub(crate) fn into_result<T>(self, value: T) -> Result<T, Vec<String>> {
+        if self.0.is_empty() { Ok(value) } else { Err(self.0) }
+    }
+}
+
+/// One value for all axes, or three.
+pub(crate) fn triple(key: &str, typed: &[usize], errors: &mut Errors) -> Zyx {
+    match *typed {
+        [all] => [all; 3],
+        [z, y, x] => [z, y, x],
+        _ => {
+            errors.tell(&format!("`{key}` has {} values; give one for all axes, or three: z y x", typed.len()));
+            [1; 3]
+        }
+    }
+}
+
+/// A count of at least one.
+pub(crate) fn positive(key: &str, typed: Option<usize>, default: usize, errors: &mut Errors) -> usize {
+    if typed == Some(0) {
+        errors.tell(&format!("`{key}` is 0; it must be at least 1"));
+    }
+    typed.unwrap_or(default).max(1)
+}
+
+/// One of several words. Something is returned for a wrong word too, so that all errors can be told.
+pub(crate) fn choose<T: Clone>(key: &str, typed: &str, words: &[(&str, T)], errors: &mut Errors) -> T {
+    let found = words.iter().find(|(word, _)| *word == typed);
+    if found.is_none() {
+        let allowed: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        errors.tell(&format!("`{key}` is {typed}; allowed are {}", allowed.join(", ")));
+    }
+    found.unwrap_or(&words[0]).1.clone()
+}
+
+/// Checks two percentiles.
+pub(crate) fn percentage([lower, upper]: [f64; 2], errors: &mut Errors) {
+    if !(0.0 <= lower && lower < upper && upper <= 100.0) {
+        errors.tell(&format!(
+            "`norm-lower` is {lower} and `norm-upper` is {upper}; percentiles must rise within 0 to 100"
+        ));
+    }
+}

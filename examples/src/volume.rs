@@ -1,0 +1,118 @@
+//! Small volumes, written as OME-Zarr and read back whole.
+
+use anyhow::{Context, Result};
+use haloflow_geometry::{Box3, Zyx};
+use haloflow_volume::{
+    AlignedBytes, AxisInfo, AxisKind, CpuPool, Element, Environment, InputDescription, InputOptions, OutputPlan,
+    OutputRequest, VolumeReader, VolumeWriter, ZarrFormat,
+};
+use serde_json::json;
+
+/// A volume that is to be created: an OME-Zarr 0.5 group with the axes z, y, x and one level.
+#[derive(Clone, Debug)]
+pub struct NewVolume {
+    /// URL or path of the group. Whatever volume is there is deleted.
+    pub url: String,
+    /// Size, voxels.
+    pub shape: Zyx,
+    /// The kind of number.
+    pub element: Element,
+    /// Size of a chunk, voxels.
+    pub chunk: Zyx,
+}
+
+impl NewVolume {
+    /// Writes the metadata, and opens the volume for writing. Chunks are compressed with Zstandard in blosc.
+    ///
+    /// # Errors
+    /// As [`OutputPlan::check`] and [`OutputPlan::create`].
+    pub async fn create(&self, environment: &Environment, cpu: &CpuPool) -> Result<VolumeWriter> {
+        let plan = OutputPlan::check(self.request(), &self.description(), environment, cpu).await;
+        let plan = plan.with_context(|| format!("{} cannot be created", self.url))?;
+        plan.create(1, json!({"source": "haloflow-examples"}))
+            .await
+            .with_context(|| format!("{} cannot be created", self.url))
+    }
+
+    /// Creates the volume and writes `voxels`: [`shape`](Self::shape) elements, C order.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create) and [`VolumeWriter::write`].
+    pub async fn write(&self, voxels: AlignedBytes, environment: &Environment, cpu: &CpuPool) -> Result<()> {
+        let writer = self.create(environment, cpu).await?;
+        let written = writer.write(Box3::of_shape(self.shape), vec![voxels]).await;
+        written.with_context(|| format!("{} cannot be written", self.url))
+    }
+
+    fn request(&self) -> OutputRequest {
+        OutputRequest {
+            targets: vec![self.url.clone()],
+            stack_channels: false,
+            element: Some(self.element),
+            default_element: self.element,
+            chunk: Some(self.chunk),
+            shard: None,
+            format: Some(ZarrFormat::V3),
+            compressor: None,
+            t: None,
+            c: None,
+            input_t: 0,
+            input_c: 0,
+            overwrite: true,
+            block: None,
+            provenance: json!(null),
+        }
+    }
+
+    /// An output takes its axes from an input: this is one that exists in memory only.
+    fn description(&self) -> InputDescription {
+        let axes = ["z", "y", "x"].into_iter().zip(self.shape).map(|(name, size)| AxisInfo {
+            name: name.to_owned(),
+            kind: AxisKind::Space,
+            unit: None,
+            size,
+            scale: 1.0,
+            translation: 0.0,
+        });
+        InputDescription {
+            url: "no://input".to_owned(),
+            zarr_format: ZarrFormat::V3,
+            axes: axes.collect(),
+            levels: 1,
+            level: 0,
+            chunk: self.chunk.to_vec(),
+            shard: None,
+            is_group: true,
+            element: self.element,
+            compressor: "none".to_owned(),
+            omero: None,
+        }
+    }
+}
+
+/// The options that open the finest level of `source` at time point 0 and channel 0.
+#[must_use]
+pub fn input(source: &str) -> InputOptions {
+    InputOptions {
+        source: source.to_owned(),
+        level: 0,
+        level_given: false,
+        t: 0,
+        c: vec![0],
+        cache_bytes: 0,
+        requests: 64,
+    }
+}
+
+/// Reads the whole of a volume: its size and its voxels, C order.
+///
+/// # Errors
+/// As [`VolumeReader::open`] and [`VolumeReader::read`].
+pub async fn read(source: &str, environment: &Environment, cpu: &CpuPool) -> Result<(Zyx, AlignedBytes)> {
+    let cannot = || format!("{source} cannot be read");
+    let reader = VolumeReader::open(&input(source), environment, cpu).await.with_context(cannot)?;
+    let shape = reader.shape();
+    let brick = reader.read(Box3::of_shape(shape)).await.with_context(cannot)?;
+    let voxels = brick.channels.into_iter().next().with_context(cannot)?;
+    Ok((shape, voxels))
+}
