@@ -52,30 +52,28 @@ pub(crate) async fn start(
 ) -> Result<Vec<Device>, Fault> {
     let mut devices: Vec<Device> = Vec::with_capacity(factories.len());
     for factory in factories {
-        let started = start_one(factory, slots, ports.clone()).await.and_then(|device| agree(devices.first(), device));
-        match started {
-            Ok(device) => devices.push(device),
-            Err(fault) => {
-                ports.batches.close();
-                join(devices.into_iter().map(|device| device.into_parts().1).collect()).await?;
-                return Err(fault);
-            }
+        let started = start_one(factory, slots, ports.clone()).await.map(|device| devices.push(device));
+        if let Err(fault) = started.and_then(|()| agree(&devices)) {
+            ports.faults.report(fault.clone());
+            ports.batches.close();
+            join(devices.into_iter().map(|device| device.into_parts().1).collect(), &ports.faults).await;
+            return Err(fault);
         }
     }
     Ok(devices)
 }
 
 /// All devices must run the same thing.
-fn agree(first: Option<&Device>, device: Device) -> Result<Device, Fault> {
-    match first {
-        Some(first) if first.spec != device.spec => {
+fn agree(devices: &[Device]) -> Result<(), Fault> {
+    match devices {
+        [first, .., last] if first.spec != last.spec => {
             let message = format!(
                 "{} and {} disagree on what they run: {:?} and {:?}",
-                first.name, device.name, first.spec, device.spec
+                first.name, last.name, first.spec, last.spec
             );
             Err(Fault::new(FaultKind::Engine, Stage::Device, message))
         }
-        _ => Ok(device),
+        _ => Ok(()),
     }
 }
 
@@ -83,24 +81,23 @@ async fn start_one(factory: Box<dyn EngineFactory>, slots: usize, ports: DeviceP
     let started = Instant::now();
     let name = factory.device();
     let (tell, told) = oneshot::channel();
+    let faults = ports.faults.clone();
     let thread = std::thread::Builder::new()
         .name(format!("device-{name}"))
         .spawn(move || own(factory, slots, tell, &ports))
         .map_err(|error| {
             Fault::new(FaultKind::Internal, Stage::Device, format!("no thread could be started for {name}: {error}"))
         })?;
-    let ready = match told.await {
-        Ok(ready) => ready.map_err(|error| Fault::engine(&error))?,
-        Err(_) => {
-            return Err(Fault::new(
-                FaultKind::Internal,
-                Stage::Device,
-                format!("{name}: the thread ended while it started"),
-            ));
+    let fault = match told.await {
+        Ok(Ok(Ready { spec, description, slots })) => {
+            let start_seconds = started.elapsed().as_secs_f64();
+            return Ok(Device { name, spec, description, start_seconds, slots, thread });
         }
+        Ok(Err(error)) => Fault::engine(&error),
+        Err(_) => Fault::defect(Stage::Device, &format!("the thread of {name} ended while it started")),
     };
-    let Ready { spec, description, slots } = ready;
-    Ok(Device { name, spec, description, start_seconds: started.elapsed().as_secs_f64(), slots, thread })
+    join(vec![DeviceThread { name, thread }], &faults).await;
+    Err(fault)
 }
 
 /// The life of a device thread.
@@ -127,11 +124,7 @@ fn own(
         }
     });
     if std::panic::catch_unwind(life).is_err() {
-        ports.faults.report(Fault::new(
-            FaultKind::Internal,
-            Stage::Device,
-            format!("the thread of {name} panicked, which is a defect of haloflow"),
-        ));
+        ports.faults.report(Fault::defect(Stage::Device, &format!("the thread of {name} panicked")));
     }
 }
 
@@ -165,19 +158,14 @@ pub(crate) fn failed(error: &EngineError, rows: &[Row]) -> Fault {
     }
 }
 
-/// Waits for the devices' threads to end. They end when the channel of batches is closed and empty, or on cancellation.
-pub(crate) async fn join(threads: Vec<DeviceThread>) -> Result<(), Fault> {
+/// Waits for all of the devices' threads to end. They end when the channel of batches is closed and empty, or on cancellation.
+pub(crate) async fn join(threads: Vec<DeviceThread>, faults: &Faults) {
     for DeviceThread { name, thread } in threads {
         let joined = tokio::task::spawn_blocking(move || thread.join()).await;
         if !matches!(joined, Ok(Ok(()))) {
-            return Err(Fault::new(
-                FaultKind::Internal,
-                Stage::Device,
-                format!("the thread of {name} could not be joined"),
-            ));
+            faults.report(Fault::defect(Stage::Device, &format!("the thread of {name} could not be joined")));
         }
     }
-    Ok(())
 }
 
 /// A device's thread, to be joined.

@@ -55,7 +55,7 @@ pub(crate) async fn merge(
     let mut open: HashMap<Zyx, OpenTile> = HashMap::new();
     let mut early: BTreeMap<u64, Landed> = BTreeMap::new();
     let mut next = 0;
-    let mut landing = std::pin::pin!(flights.map(land).buffer_unordered(usize::MAX));
+    let mut landing = std::pin::pin!(flights.map(|flight| land(&shared, flight)).buffer_unordered(usize::MAX));
     while let Some(landed) = shared.meters.merge.waiting(landing.next()).await {
         let landed = landed?;
         early.insert(landed.sequence, landed);
@@ -76,12 +76,12 @@ pub(crate) async fn merge(
 }
 
 /// Waits for a batch to come back, on a thread that may block.
-async fn land(flight: Flight) -> Result<Landed, Fault> {
-    let Flight { sequence, rows, completion, .. } = flight;
-    match tokio::task::spawn_blocking(move || completion.wait()).await {
+async fn land(shared: &Shared, flight: Flight) -> Result<Landed, Fault> {
+    let Flight { sequence, rows, completion } = flight;
+    match shared.tasks.spawn_blocking(move || completion.wait()).await {
         Ok(Ok(slot)) => Ok(Landed { sequence, rows, slot }),
         Ok(Err(Rejected { error, .. })) => Err(failed(&error, &rows)),
-        Err(error) => Err(Fault::panicked(Stage::Merge, &error)),
+        Err(error) => Err(Fault::panicked(Stage::Device, &error)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use haloflow_volume::Element;
+use haloflow_volume::{AlignedBytes, Element};
 
 use crate::sample::{Sample, with_samples};
 
@@ -151,7 +151,8 @@ impl Normaliser {
     /// Prepares for voxels of `element`: for kinds with few values, a table of all of them.
     #[must_use]
     pub fn tabulated(self, element: Element) -> Self {
-        let none: &[u8] = &[];
+        // An empty slice of bytes that is aligned for every kind.
+        let none = &AlignedBytes::zeroed(0);
         with_samples!(element, none, samples => self.tabulate(samples))
     }
 

@@ -9,7 +9,7 @@ use crate::memory::{Demand, MemorySplit, split};
 use crate::normalise::{Normalisation, Normaliser};
 use crate::report::{InputReport, OutputReport, Report, WorkReport};
 use crate::settings::{LatticeChoice, RunSettings};
-use crate::whole::{PASS_BYTES, whole_moments, whole_percentiles};
+use crate::whole::{pass_bytes, whole_moments, whole_percentiles};
 
 /// What is known once the input has been opened and the outputs have been checked.
 pub(crate) struct Opened {
@@ -87,9 +87,16 @@ impl Opened {
         (spec.channels_out * (size_of::<f32>() + self.output.element().size())) as u64
     }
 
-    /// Checks that what the model takes and gives fits the input and the outputs.
-    pub(crate) fn check_channels(&self, spec: &EngineSpec) -> Result<(), Fault> {
+    /// Checks that what the model takes and gives fits the plan, the input and the outputs.
+    pub(crate) fn check_model(&self, spec: &EngineSpec) -> Result<(), Fault> {
         let wrong = |message: String| Err(Fault::new(FaultKind::Data, Stage::Open, message));
+        let patch = self.plan.geometry().patch;
+        if spec.patch != patch {
+            let taken = spec.patch;
+            return wrong(format!(
+                "the model takes patches of {taken:?} voxels and `patch` is {patch:?}; they must be equal"
+            ));
+        }
         if spec.channels_in != self.reader.channels() {
             return wrong(format!(
                 "the model takes {} channels and `c` names {}; name one input channel for each",
@@ -119,7 +126,7 @@ impl Opened {
             settings.values.normalisation,
             Normalisation::Volume { .. } | Normalisation::ZScore { given: None }
         ) {
-            PASS_BYTES
+            pass_bytes(&self.reader)
         } else {
             0
         };
@@ -129,7 +136,7 @@ impl Opened {
             slots,
             input_bytes: input_bytes(&self.reader),
             tile_bytes: self.tile_bytes(spec),
-            transfer: (self.reader.transfer_bytes() + self.output.transfer_bytes()).max(statistics),
+            transfer: self.reader.transfer_bytes() + self.output.transfer_bytes().max(statistics),
             unit: self.reader.unit(),
         };
         split(settings.resources.memory, &demand)

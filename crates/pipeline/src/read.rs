@@ -31,7 +31,8 @@ pub(crate) async fn read(shared: Arc<Shared>, out: Sender<PreparedStep>) -> Resu
     let admitted = stream::iter(shared.plan.steps(shared.column)).then(|step| admit(Arc::clone(&shared), step));
     let reading = admitted.map(|admitted| {
         let shared = Arc::clone(&shared);
-        AbortOnDropHandle::new(tokio::spawn(async move { read_step(&shared, admitted).await }))
+        let tasks = shared.tasks.clone();
+        AbortOnDropHandle::new(tasks.spawn(async move { read_step(&shared, admitted).await }))
     });
     let mut prepared = std::pin::pin!(reading.buffered(shared.read_ahead));
     while let Some(step) = prepared.next().await {

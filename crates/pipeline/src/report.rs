@@ -42,6 +42,8 @@ pub struct Report {
     pub voxels: CastCounts,
     /// How the memory was split.
     pub memory: MemorySplit,
+    /// Most bytes that steps and tiles leased at one time.
+    pub peak_leased_bytes: u64,
     /// Most memory that the process ever had resident, bytes, libtorch's included; absent where the system does not tell.
     pub peak_resident_bytes: Option<u64>,
     /// The numbers of the whole volume's normalisation, one pair per input channel.

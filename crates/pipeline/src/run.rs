@@ -6,6 +6,7 @@ use std::time::Instant;
 use haloflow_engine::{EngineFactory, EngineSpec};
 use haloflow_volume::Environment;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::budget::Budget;
 use crate::device::{self, Device, DevicePorts};
@@ -108,11 +109,13 @@ impl Running {
                 self.report.seconds.stream = began.elapsed().as_secs_f64();
                 self.report.storage_read = shared.reader.counters();
                 self.report.storage_written = shared.writer.counters();
+                self.report.peak_leased_bytes = shared.budget.peak();
                 Ok(())
             }
             Err(fault) => {
+                self.faults.report(fault.clone());
                 drop(channels);
-                device::join(threads).await?;
+                device::join(threads, &self.faults).await;
                 Err(fault)
             }
         }
@@ -120,7 +123,7 @@ impl Running {
 
     /// Everything between warm devices and the first step: channels, memory, statistics, and at last the outputs.
     async fn settle(&mut self, opened: Opened, spec: EngineSpec, slots: usize) -> Result<Arc<Shared>, Fault> {
-        opened.check_channels(&spec)?;
+        opened.check_model(&spec)?;
         let (column, memory) = opened.split(&self.settings, &spec, slots)?;
         self.report.memory = memory;
         self.report.work.column = [column.y, column.x];
@@ -167,6 +170,7 @@ impl Running {
             meters: Arc::clone(&self.meters),
             progress: Arc::clone(&self.progress),
             faults: self.faults.clone(),
+            tasks: TaskTracker::new(),
             plan,
             spec,
         }))

@@ -103,6 +103,8 @@ impl RunSettings {
     pub fn check(&self) -> Result<(), Fault> {
         let geometry = self.layout.geometry(self.lattice()?, LARGE, None);
         geometry.check().map_err(|error| Fault::geometry(&error))?;
+        self.values.check()?;
+        self.resources.check()?;
         let (block, patch) = (self.layout.block.unwrap_or(patch_or_more(self.layout.patch)), self.layout.patch);
         if let Some(axis) = (0..3).find(|&axis| block[axis] < patch[axis]) {
             let name = haloflow_geometry::AXES[axis];
@@ -173,6 +175,52 @@ impl Layout {
     pub fn effective_halo(&self) -> Zyx {
         self.seam.raised_halo(self.halo.unwrap_or(self.seam.default_halo(self.patch)))
     }
+}
+
+impl Values {
+    fn check(&self) -> Result<(), Fault> {
+        match self.normalisation {
+            Normalisation::Percentile { percentiles } | Normalisation::Volume { percentiles } => {
+                ordered("norm-lower` and `norm-upper", percentiles, "between 0 and 100", |q| {
+                    (0.0..=100.0).contains(&q)
+                })?;
+            }
+            Normalisation::Global { bounds } => {
+                ordered("norm-lower` and `norm-upper", bounds, "finite", |bound| (bound as f32).is_finite())?;
+            }
+            Normalisation::ZScore { .. } | Normalisation::None => {}
+        }
+        if let Some(clip) = self.clip {
+            ordered("clip-norm", clip.map(f64::from), "finite", f64::is_finite)?;
+        }
+        if self.eps as f32 > 0.0 && (self.eps as f32).is_finite() {
+            return Ok(());
+        }
+        Err(usage(format!("`eps` is {}; it must be above 0", self.eps)))
+    }
+}
+
+impl Resources {
+    fn check(&self) -> Result<(), Fault> {
+        let counts = [
+            ("batch", self.batch),
+            ("max-inflight-batches", self.max_inflight_batches),
+            ("prep-workers", self.prep_workers),
+            ("writer-workers", self.writer_workers),
+        ];
+        match counts.iter().find(|(_, count)| *count == 0) {
+            Some((key, _)) => Err(usage(format!("`{key}` is 0; it must be at least 1"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Checks that two numbers are in range and in order.
+fn ordered(keys: &str, [low, high]: [f64; 2], range: &str, allowed: impl Fn(f64) -> bool) -> Result<(), Fault> {
+    if allowed(low) && allowed(high) && low < high {
+        return Ok(());
+    }
+    Err(usage(format!("`{keys}` are {low} and {high}; they must be {range}, and the first below the second")))
 }
 
 fn patch_or_more(patch: Zyx) -> Zyx {

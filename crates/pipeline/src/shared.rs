@@ -5,6 +5,7 @@ use std::sync::Arc;
 use haloflow_engine::EngineSpec;
 use haloflow_geometry::{Column, Plan};
 use haloflow_volume::{CpuPool, VolumeReader, VolumeWriter};
+use tokio_util::task::TaskTracker;
 
 use crate::budget::Budget;
 use crate::cast::Cast;
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) meters: Arc<Meters>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) faults: Faults,
+    /// Every task that a stage starts, so that none outlives the run.
+    pub(crate) tasks: TaskTracker,
 }
 
 impl Shared {

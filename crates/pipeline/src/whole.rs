@@ -7,25 +7,33 @@ use haloflow_geometry::{Box3, Zyx};
 use haloflow_volume::{Brick, CpuPool, VolumeReader};
 
 use crate::fault::{Fault, Stage};
+use crate::open::input_bytes;
 use crate::statistics::{Counts, Moments, Refinement, Tally, Visit, Voxels, percentiles};
 
 /// Bytes that one piece of the volume may have; several are in flight.
 const PIECE: usize = 32 << 20;
 
-/// Pieces in flight at one time.
-const IN_FLIGHT: usize = 4;
+/// Pieces that are read at one time.
+const READING: usize = 4;
+
+/// Pieces that are counted at one time.
+const COUNTING: usize = 2;
 
 /// Bytes that a pass over the whole volume holds at most, besides the reader's own.
-pub(crate) const PASS_BYTES: u64 = (PIECE * (IN_FLIGHT + 1)) as u64;
+pub(crate) fn pass_bytes(reader: &VolumeReader) -> u64 {
+    let largest = Box3::of_shape(piece(reader)).intersect(&Box3::of_shape(reader.shape()));
+    ((READING + COUNTING) * largest.voxels()) as u64 * input_bytes(reader)
+}
 
-/// The boxes that a pass reads: whole read units, each box within [`PIECE`] bytes if a unit is.
+/// The size of the boxes that a pass reads: whole read units, within [`PIECE`] bytes if one unit is.
+fn piece(reader: &VolumeReader) -> Zyx {
+    let [z, y, x] = reader.unit().map(|size| size.max(1));
+    let fit = PIECE / (z * y * x) / input_bytes(reader).max(1) as usize;
+    [z, y, x * fit.max(1)]
+}
+
 fn pieces(reader: &VolumeReader) -> impl Iterator<Item = Box3> + Send + use<> {
-    let (shape, unit) = (reader.shape(), reader.unit());
-    let row = unit.map(|size| size.max(1));
-    let bytes = reader.element().size() * reader.channels();
-    let fit = (PIECE / (row.iter().product::<usize>() * bytes).max(1)).max(1);
-    let piece: Zyx = [row[0], row[1], row[2] * fit];
-    let whole = Box3::of_shape(shape);
+    let (piece, whole) = (piece(reader), Box3::of_shape(reader.shape()));
     whole.cells(piece).indices().map(move |cell| Box3::of_cell(cell, piece).intersect(&whole))
 }
 
@@ -36,7 +44,7 @@ fn bricks(reader: &VolumeReader) -> impl Stream<Item = Result<Brick, Fault>> + u
             let reader = reader.clone();
             async move { reader.read(piece).await.map_err(|error| Fault::volume(Stage::Prepare, &error).at(piece)) }
         })
-        .buffered(IN_FLIGHT)
+        .buffered(READING)
 }
 
 /// Runs `of_channel` on every channel of every brick, on the CPU pool, and merges what it gives in plan order.
@@ -60,7 +68,7 @@ async fn fold<T: Send + 'static>(
             cpu.run(work).await.map_err(|error| Fault::volume(Stage::Prepare, &error))
         }
     });
-    let mut results = std::pin::pin!(results.buffered(2));
+    let mut results = std::pin::pin!(results.buffered(COUNTING));
     let mut sums: Vec<T> = Vec::new();
     while let Some(parts) = results.next().await {
         for (channel, part) in parts?.into_iter().enumerate() {

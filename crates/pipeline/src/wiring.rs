@@ -59,9 +59,9 @@ pub(crate) async fn stream(shared: &Arc<Shared>, slots: Vec<Slot>, devices: Vec<
             shared.faults.report(Fault::panicked(Stage::Plan, &error));
         }
     }
-    if let Err(fault) = join(devices).await {
-        shared.faults.report(fault);
-    }
+    shared.tasks.close();
+    shared.tasks.wait().await;
+    join(devices, &shared.faults).await;
 }
 
 /// The ends of the devices' channels that the stages hold.

@@ -22,7 +22,8 @@ use crate::shared::Shared;
 pub(crate) async fn write(shared: Arc<Shared>, tiles: Receiver<FinishedTile>) -> Result<(), Fault> {
     let storing = tiles.map(|tile| {
         let shared = Arc::clone(&shared);
-        AbortOnDropHandle::new(tokio::spawn(async move { store(&shared, tile).await }))
+        let tasks = shared.tasks.clone();
+        AbortOnDropHandle::new(tasks.spawn(async move { store(&shared, tile).await }))
     });
     let mut stored = std::pin::pin!(storing.buffer_unordered(shared.writers));
     while let Some(tile) = shared.meters.write.waiting(stored.next()).await {
