@@ -172,7 +172,7 @@ impl Service<Request<Incoming>> for Counted {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.counts.request(&request);
         let counts = Arc::clone(&self.counts);
-        let answer = self.inner.call(request);
+        let answer = Service::call(&self.inner, request);
         Box::pin(async move {
             let count_data = move |frame: hyper::body::Frame<Bytes>| {
                 counts.bytes_sent.fetch_add(frame.data_ref().map_or(0, Bytes::len) as u64, Ordering::Relaxed);

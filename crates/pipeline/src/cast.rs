@@ -118,3 +118,6 @@ fn cast_into<T>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -102,3 +102,6 @@ fn cut_channel<T: Sample>(samples: &[T], placed: &Placed<'_>, normaliser: &Norma
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

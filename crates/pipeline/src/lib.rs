@@ -32,6 +32,10 @@ mod whole;
 mod wiring;
 mod write;
 
+#[cfg(test)]
+#[path = "../tests/pipeline/inputs.rs"]
+mod golden_inputs;
+
 pub use fault::{Fault, FaultKind, Stage};
 pub use progress::Progress;
 pub use report::Report;

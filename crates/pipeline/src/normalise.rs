@@ -177,3 +177,6 @@ impl Normaliser {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -283,3 +283,6 @@ impl Moments {
         (self.count > 0.0).then(|| [self.mean, (self.squares / self.count).sqrt()])
     }
 }
+
+#[cfg(test)]
+mod tests;
