@@ -87,3 +87,6 @@ fn elements(kind: ElementKind, row: &[u8], range: std::ops::Range<usize>, line: 
         ElementKind::Bf16 => bytemuck::cast_slice::<u8, bf16>(row)[range].convert_to_f32_slice(line),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,22 +51,28 @@ pub(crate) fn split(total: u64, demand: &Demand<'_>) -> Result<(Column, MemorySp
     let slots = demand.slots as u64 * demand.spec.slot_bytes() as u64;
     let rest = total.saturating_sub(slots + demand.transfer);
     let footprint = Footprint { input: demand.input_bytes, tile: demand.tile_bytes, batch: demand.spec.batch };
-    let mut least = u64::MAX;
+    let fits = |column: Column, share: u64| Some(demand.plan.need(column, &footprint)).filter(|&need| need <= share);
+    let with = |column: Column, need: u64| {
+        let cache = (rest / 4).min(rest - need);
+        (column, MemorySplit { total, slots, cache, transfer: demand.transfer, leases: rest - cache, need })
+    };
     // Room beyond the need lets reading run ahead, so the first choice leaves half of the memory for that and for the cache.
     for share in [rest / 2, rest] {
         for column in candidates(demand, share, rest / 4) {
-            let need = demand.plan.need(column, &footprint);
-            least = least.min(need);
-            if need <= share {
-                let cache = (rest / 4).min(rest - need);
-                return Ok((
-                    column,
-                    MemorySplit { total, slots, cache, transfer: demand.transfer, leases: rest - cache, need },
-                ));
+            if let Some(need) = fits(column, share) {
+                return Ok(with(column, need));
             }
         }
     }
-    let least = if least == u64::MAX { demand.plan.need(Column { y: 1, x: 1 }, &footprint) } else { least };
+    // The one has the fewest open tiles, the other the fewest patches that wait for a large batch to fill.
+    let mut least = u64::MAX;
+    for column in [demand.plan.widest(), Column { y: 1, x: 1 }] {
+        let need = demand.plan.need(column, &footprint);
+        if need <= rest {
+            return Ok(with(column, need));
+        }
+        least = least.min(need);
+    }
     let message = format!(
         "`memory` is {}; this run needs at least {}: {} for {} slots of a batch of {}, {} for chunks on their way, {} for open blocks and \
          their input. Give more memory, or make `batch`, `block`, `chunk` or `shard` smaller",
@@ -81,24 +87,31 @@ pub(crate) fn split(total: u64, demand: &Demand<'_>) -> Result<(Column, MemorySp
     Err(Fault::new(FaultKind::Usage, Stage::Plan, message))
 }
 
-/// How many columns are tried before the narrowest.
-const TRIES: usize = 8;
+/// How many columns are tried before the last resort.
+const TRIES: u64 = 6;
 
-/// Columns that may fit, those that cost the least first, and the narrowest at the end.
+/// Columns that may fit, those that cost the least first.
 fn candidates(demand: &Demand<'_>, leases: u64, cache: u64) -> Vec<Column> {
     let plan = demand.plan;
     let [_, height, width] = plan.tiles();
     let all = (1..=height).flat_map(|y| (1..=width).map(move |x| Column { y, x }));
-    let mut costs: Vec<(u64, u64, Column)> = all
-        .filter(|&column| open_bytes(demand, column) <= leases)
-        .map(|column| {
+    let costs: Vec<_> = all
+        .map(|column| (open_bytes(demand, column), column))
+        .filter(|&(open, _)| open <= leases)
+        .map(|(open, column)| {
             let misses = u64::from(kept_bytes(demand, column) > cache);
-            (plan.patches(column) * (10 + misses), reread(demand, column), column)
+            (open, (plan.patches(column) * (10 + misses), reread(demand, column), column.y, column.x), column)
         })
         .collect();
-    costs.sort_by_key(|&(patches, reread, column)| (patches, reread, column.y, column.x));
-    let mut columns: Vec<Column> = costs.into_iter().take(TRIES).map(|(_, _, column)| column).collect();
-    columns.push(Column { y: 1, x: 1 });
+    // A column needs more than its open tiles; every further try leaves more room for the rest.
+    let mut columns: Vec<Column> = (0..TRIES)
+        .filter_map(|tries| {
+            let room = leases / TRIES * (TRIES - tries);
+            costs.iter().filter(|(open, ..)| *open <= room).min_by_key(|(_, cost, _)| *cost)
+        })
+        .map(|&(.., column)| column)
+        .collect();
+    columns.dedup();
     columns
 }
 
@@ -134,3 +147,6 @@ fn reread(demand: &Demand<'_>, column: Column) -> u64 {
 fn mib(bytes: u64) -> String {
     format!("{:.0} MiB", (bytes as f64 / f64::from(1 << 20)).ceil())
 }
+
+#[cfg(test)]
+mod tests;

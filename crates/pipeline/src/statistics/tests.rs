@@ -1,3 +1,4 @@
+use haloflow_volume::AlignedBytes;
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -89,7 +90,7 @@ fn nothing_has_no_percentiles_and_nan_has_no_rank() {
     assert_eq!(by_two_passes(&[], [0.0, 100.0], 1), None);
     assert_eq!(by_two_passes(&[f32::NAN, -f32::NAN], [0.0, 100.0], 1), None);
     assert_eq!(by_two_passes(&[f32::NAN, 3.0, -1.0, f32::NAN], [0.0, 100.0], 2), Some([-1.0, 3.0]));
-    assert_eq!(percentiles(&Voxels { element: Element::U16, bytes: &[] }, [1.0, 99.0]), None);
+    assert_eq!(percentiles(&Voxels { element: Element::U16, bytes: &AlignedBytes::default() }, [1.0, 99.0]), None);
     assert_eq!(Moments::of(&Values(vec![])).mean_and_deviation(), None);
     let moments = Moments::of(&Values(vec![f32::NAN, 1.0, f32::INFINITY, 3.0]));
     assert_eq!(moments.mean_and_deviation(), Some([2.0, 1.0]));

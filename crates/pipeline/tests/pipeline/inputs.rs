@@ -13,6 +13,7 @@ pub(crate) struct Input {
     /// Kind of number.
     pub(crate) element: Element,
     /// Size, z y x.
+    #[allow(dead_code, reason = "not every test that uses this file looks at the shape")]
     pub(crate) shape: Zyx,
     /// The voxels.
     pub(crate) voxels: AlignedBytes,

@@ -1,0 +1,127 @@
+use std::time::{Duration, Instant};
+
+use haloflow_engine::ElementKind;
+use haloflow_geometry::{Geometry, Seam, Zyx};
+use proptest::prelude::*;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+fn plan(volume: Zyx, tile: usize, patch: usize, lattice: Lattice) -> Plan {
+    let seam = Seam::Blend { floor: 0.05, margin: [0; 3] };
+    let overlap = [(patch / 6).max(1); 3];
+    let (tile, patch) = ([tile; 3], [patch; 3]);
+    Plan::new(Geometry { volume, tile, patch, overlap, align: [1; 3], lattice, seam }).unwrap()
+}
+
+fn spec(plan: &Plan, batch: usize) -> EngineSpec {
+    let patch = plan.geometry().patch;
+    let kind = ElementKind::F32;
+    EngineSpec { batch, patch, channels_in: 1, channels_out: 1, input: kind, output: kind, pad_short: false }
+}
+
+fn demand<'a>(plan: &'a Plan, spec: &'a EngineSpec, slots: usize) -> Demand<'a> {
+    Demand { plan, spec, slots, input_bytes: 2, tile_bytes: 6, transfer: MIB, unit: [64; 3] }
+}
+
+fn assert_holds(total: u64, demand: &Demand<'_>, (column, split): (Column, MemorySplit)) {
+    let footprint = Footprint { input: demand.input_bytes, tile: demand.tile_bytes, batch: demand.spec.batch };
+    assert_eq!(split.need, demand.plan.need(column, &footprint));
+    assert!(split.need <= split.leases, "{split:?}");
+    assert_eq!(split.slots + split.transfer + split.leases + split.cache, total, "{split:?}");
+}
+
+/// The MiB that a refusal asks for.
+fn asked(fault: &Fault) -> u64 {
+    let figure = fault.message.split("at least ").nth(1).and_then(|rest| rest.split(' ').next());
+    figure.unwrap().parse().unwrap()
+}
+
+#[test]
+fn too_little_memory_is_refused_with_what_would_do() {
+    let plan = plan([300, 700, 900], 128, 64, Lattice::Volume);
+    let spec = spec(&plan, 16);
+    let demand = demand(&plan, &spec, 3);
+    for total in [0, MIB, 96 * MIB, 110 * MIB] {
+        let fault = split(total, &demand).unwrap_err();
+        assert_eq!((fault.kind, fault.stage), (FaultKind::Usage, Stage::Plan));
+        let told = &fault.message;
+        assert!(told.starts_with(&format!("`memory` is {} MiB; this run needs at least ", total / MIB)), "{told}");
+        for word in ["3 slots of a batch of 16", "Give more memory", "`batch`", "`block`", "`chunk`"] {
+            assert!(told.contains(word), "{word}: {told}");
+        }
+        let enough = asked(&fault) * MIB;
+        assert_holds(enough, &demand, split(enough, &demand).unwrap());
+    }
+}
+
+#[test]
+fn more_memory_gives_a_wider_column_and_in_the_end_the_widest() {
+    let plan = plan([500, 900, 900], 64, 64, Lattice::Volume);
+    let spec = spec(&plan, 4);
+    let demand = demand(&plan, &spec, 3);
+    let mut computed = u64::MAX;
+    for total in [128 * MIB, 256 * MIB, 512 * MIB, 1024 * MIB, 8192 * MIB] {
+        let given = split(total, &demand).unwrap();
+        assert_holds(total, &demand, given);
+        let patches = plan.patches(given.0);
+        assert!(patches <= computed, "{total}: {patches} after {computed}");
+        computed = patches;
+    }
+    assert_eq!(computed, plan.patches(plan.widest()));
+}
+
+#[test]
+fn a_whole_brain_is_split_in_no_time() {
+    let volume = [20480, 10640, 14192];
+    let plans = [
+        plan(volume, 256, 64, Lattice::Block { halo: [5; 3] }),
+        plan(volume, 256, 64, Lattice::Volume),
+        plan(volume, 256, 128, Lattice::Volume),
+        plan(volume, 64, 64, Lattice::Volume),
+    ];
+    for plan in &plans {
+        for (memory, batch) in [(2, 64), (4, 64), (64, 64), (1024, 256)] {
+            let spec = spec(plan, batch);
+            let began = Instant::now();
+            let given = split(memory << 30, &demand(plan, &spec, 3));
+            let took = began.elapsed();
+            let geometry = plan.geometry();
+            assert!(took < Duration::from_secs(2), "{took:?} for {memory} GiB, {geometry:?}");
+            if let Ok(given) = given {
+                assert!(given.1.need <= given.1.leases);
+            }
+        }
+    }
+}
+
+#[test]
+fn slots_are_shared_out_among_the_devices() {
+    assert_eq!([(1, 64), (2, 4), (8, 64), (8, 4), (3, 1), (0, 5)].map(|(devices, most)| slots_per_device(devices, most)), [3, 2, 3, 1, 1, 3]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
+
+    #[test]
+    fn what_a_refusal_asks_for_is_enough(
+        volume in [1..60_usize, 1..60_usize, 1..60_usize],
+        patch in 2..12_usize,
+        tile in 0..9_usize,
+        block in any::<bool>(),
+        batch in 1..200_usize,
+        per_voxel in (1..2000_u64, 1..2000_u64),
+    ) {
+        let lattice = if block { Lattice::Block { halo: [2; 3] } } else { Lattice::Volume };
+        let plan = plan(volume, patch + tile, patch, lattice);
+        let spec = spec(&plan, batch);
+        let demand = Demand { input_bytes: per_voxel.0, tile_bytes: per_voxel.1, unit: [4; 3], ..demand(&plan, &spec, 1) };
+        let mut total = 0;
+        while let Err(fault) = split(total, &demand) {
+            prop_assert!(asked(&fault) * MIB > total, "{}", fault.message);
+            total = asked(&fault) * MIB;
+            assert_holds(total, &demand, split(total, &demand).unwrap());
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What is measured: the same volume, plan and limits for every stage alone as for the whole run.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use haloflow_engine::EngineSpec;
+use haloflow_geometry::{Column, Plan};
+use haloflow_pipeline::{LatticeChoice, Report, RunSettings};
+use haloflow_volume::{CpuPool, Environment, InputOptions, VolumeReader};
+
+use crate::synthetic::Synthetic;
+use crate::whole;
+
+/// Everything the measurements share.
+pub(crate) struct Bench {
+    pub(crate) settings: RunSettings,
+    /// How a whole run laid out its work.
+    pub(crate) report: Report,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) column: Column,
+    pub(crate) spec: EngineSpec,
+    pub(crate) cpu: CpuPool,
+    pub(crate) volume: Synthetic,
+}
+
+impl Bench {
+    /// The plan and the column are those of the run that `report` tells of.
+    pub(crate) fn new(settings: RunSettings, report: Report, cpu: CpuPool, volume: Synthetic) -> Result<Self> {
+        let geometry = settings.layout.geometry(LatticeChoice::Volume, volume.shape(), Some(report.output.unit));
+        let plan = Arc::new(Plan::new(geometry).context("the benchmark's volume cannot be planned")?);
+        let [y, x] = report.work.column;
+        let spec = whole::spec(&settings);
+        Ok(Self { settings, report, plan, column: Column { y, x }, spec, cpu, volume })
+    }
+
+    /// The input, with nothing in its cache, which is as large as the run's.
+    pub(crate) async fn reader(&self) -> Result<VolumeReader> {
+        let options = InputOptions { cache_bytes: self.report.memory.cache, ..self.settings.input.clone() };
+        Ok(VolumeReader::open(&options, &Environment::empty(), &self.cpu).await?)
+    }
+}

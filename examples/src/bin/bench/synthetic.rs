@@ -1,0 +1,67 @@
+//! A synthetic volume: bright blobs on an uneven background, with camera noise. It compresses about as badly as a real one.
+
+use anyhow::Result;
+use haloflow_examples::volume::NewVolume;
+use haloflow_geometry::{Box3, Zyx};
+use haloflow_volume::{AlignedBytes, CpuPool, Element, Environment};
+use rayon::prelude::*;
+
+/// Size of a chunk of the input, voxels.
+pub(crate) const CHUNK: Zyx = [64; 3];
+
+/// A cube of u16 voxels, each a function of its place.
+#[derive(Clone, Copy)]
+pub(crate) struct Synthetic {
+    /// Voxels along each side.
+    pub(crate) size: usize,
+}
+
+impl Synthetic {
+    pub(crate) const fn shape(self) -> Zyx {
+        [self.size; 3]
+    }
+
+    /// Writes the volume to `url`, a layer of chunks at a time.
+    pub(crate) async fn write(self, url: &str, cpu: &CpuPool) -> Result<()> {
+        let new = NewVolume { url: url.to_owned(), shape: self.shape(), element: Element::U16, chunk: CHUNK };
+        let writer = new.create(&Environment::empty(), cpu).await?;
+        let whole = Box3::of_shape(self.shape());
+        let layer = [CHUNK[0], self.size, self.size];
+        for cell in whole.cells(layer).indices() {
+            let region = Box3::of_cell(cell, layer).intersect(&whole);
+            let voxels = cpu.run(move || AlignedBytes::from_slice(&voxels(region))).await?;
+            writer.write(region, vec![voxels]).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The voxels of a region, C order.
+pub(crate) fn voxels(region: Box3) -> Vec<u16> {
+    let [_, height, width] = region.shape();
+    let mut voxels = vec![0; region.voxels()];
+    voxels.par_chunks_mut(width).enumerate().for_each(|(row, out)| {
+        let (z, y) = (region.start[0] + row / height, region.start[1] + row % height);
+        for (x, voxel) in (region.start[2]..).zip(out) {
+            *voxel = voxel_at([z, y, x]);
+        }
+    });
+    voxels
+}
+
+/// A blob in every cell of 32 voxels, a background that rises along x, and noise of some thirty steps.
+fn voxel_at(place: Zyx) -> u16 {
+    let [z, y, x] = place.map(|axis| axis % 32).map(|axis| axis.abs_diff(16) as u64);
+    let blob = 4000_u64.saturating_sub(40 * (z * z + y * y + x * x));
+    let noise = scrambled((place[0] as u64) << 42 | (place[1] as u64) << 21 | place[2] as u64);
+    // Two throws of a die make a triangle, which is close enough to a bell.
+    let noise = (noise & 31) + (noise >> 32 & 31);
+    (200 + place[2] as u64 % 1024 / 8 + blob + noise) as u16
+}
+
+/// The finaliser of the generator `splitmix64` (Steele, Lea and Flood, 2014).
+const fn scrambled(seed: u64) -> u64 {
+    let seed = (seed ^ seed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let seed = (seed ^ seed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    seed ^ seed >> 31
+}

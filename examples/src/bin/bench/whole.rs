@@ -1,0 +1,111 @@
+//! All stages together: a run as `haloflow run` makes it, with an identity in the network's place.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use haloflow_engine::fake::Fake;
+use haloflow_engine::{ElementKind, EngineSpec};
+use haloflow_examples::volume::input;
+use haloflow_geometry::{Seam, Zyx};
+use haloflow_pipeline::cast::{NonFinite, Rounding};
+use haloflow_pipeline::cut::Padding;
+use haloflow_pipeline::normalise::Normalisation;
+use haloflow_pipeline::{LatticeChoice, Layout, Progress, Report, Resources, Run, RunSettings, Values};
+use haloflow_volume::{Element, Environment, OutputRequest};
+use tokio_util::sync::CancellationToken;
+
+const PATCH: Zyx = [64; 3];
+const OVERLAP: Zyx = [10; 3];
+const BATCH: usize = 8;
+
+/// The percentiles of the volume that become 0 and 1.
+pub(crate) const PERCENTILES: [f64; 2] = [0.5, 99.9];
+
+/// Least span of a normalisation.
+pub(crate) const EPS: f64 = 1e-6;
+
+/// The settings of the run.
+pub(crate) fn settings(source: &str, target: &str, threads: NonZeroUsize) -> RunSettings {
+    RunSettings {
+        input: input(source),
+        output: output(target),
+        layout: Layout {
+            patch: PATCH,
+            overlap: OVERLAP,
+            block: None,
+            lattice: Some(LatticeChoice::Volume),
+            halo: None,
+            align: [1; 3],
+            seam: Seam::Blend { floor: 0.05, margin: [0; 3] },
+        },
+        values: Values {
+            normalisation: Normalisation::Volume { percentiles: PERCENTILES },
+            statistics_level: None,
+            eps: EPS,
+            clip: None,
+            denormalise: true,
+            padding: Padding::Reflect,
+            rounding: Rounding::NearestEven,
+            nonfinite: NonFinite::Fail,
+        },
+        resources: Resources {
+            memory: 4 << 30,
+            batch: BATCH,
+            max_inflight_batches: 64,
+            prep_workers: 4,
+            writer_workers: 4,
+            threads,
+        },
+    }
+}
+
+fn output(target: &str) -> OutputRequest {
+    OutputRequest {
+        targets: vec![target.to_owned()],
+        stack_channels: false,
+        element: None,
+        default_element: Element::U16,
+        chunk: None,
+        shard: None,
+        format: None,
+        compressor: None,
+        t: None,
+        c: None,
+        input_t: 0,
+        input_c: 0,
+        overwrite: true,
+        block: None,
+        provenance: serde_json::Value::Null,
+    }
+}
+
+/// What the identity takes and gives.
+pub(crate) const fn spec(settings: &RunSettings) -> EngineSpec {
+    EngineSpec {
+        batch: settings.resources.batch,
+        patch: settings.layout.patch,
+        channels_in: 1,
+        channels_out: 1,
+        input: ElementKind::F32,
+        output: ElementKind::F32,
+        pad_short: false,
+    }
+}
+
+/// Runs from beginning to end: the report, and the time by the clock.
+pub(crate) async fn run(settings: &RunSettings) -> Result<(Report, Duration)> {
+    let run = Run {
+        settings: settings.clone(),
+        environment: Environment::empty(),
+        factories: vec![Box::new(Fake::identity("cpu", spec(settings)))],
+        cancel: CancellationToken::new(),
+        progress: Arc::new(Progress::default()),
+    };
+    let began = Instant::now();
+    let (report, ended) = run.execute().await;
+    let took = began.elapsed();
+    ended.context("the benchmark's run failed")?;
+    Ok((report, took))
+}
