@@ -80,11 +80,12 @@ impl S3Server {
         let counts = Arc::new(Counts::default());
         let service = Counted { inner: service.build(), counts: Arc::clone(&counts) };
 
+        // Bound here and not on the runtime: the caller may be on one of its own, and may connect as soon as this returns.
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("the S3 server found no free port")?;
+        listener.set_nonblocking(true).context("the S3 server's port cannot be used")?;
+        let address = listener.local_addr().context("the S3 server's port is not known")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().thread_name("s3-files").build();
         let runtime = runtime.context("the S3 server's runtime cannot be started")?;
-        let listener =
-            runtime.block_on(TcpListener::bind(("127.0.0.1", 0))).context("the S3 server found no free port")?;
-        let address = listener.local_addr().context("the S3 server's port is not known")?;
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let serving = move || runtime.block_on(serve(listener, service, stopped));
@@ -139,7 +140,9 @@ impl Drop for S3Server {
 }
 
 /// Accepts connections until told to stop; the connections end with it.
-async fn serve(listener: TcpListener, service: Counted, stop: CancellationToken) {
+async fn serve(listener: std::net::TcpListener, service: Counted, stop: CancellationToken) {
+    // Fails only outside a runtime; clients would then see their connections refused.
+    let Ok(listener) = TcpListener::from_std(listener) else { return };
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {

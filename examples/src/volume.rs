@@ -116,3 +116,53 @@ pub async fn read(source: &str, environment: &Environment, cpu: &CpuPool) -> Res
     let voxels = brick.channels.into_iter().next().with_context(cannot)?;
     Ok((shape, voxels))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+    use crate::s3::S3Server;
+
+    #[tokio::test]
+    async fn a_volume_comes_back_from_s3_and_the_server_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = S3Server::start(folder.path(), "bucket").unwrap();
+        let environment = Environment::new(server.variables());
+        let cpu = CpuPool::new(NonZeroUsize::MIN).unwrap();
+        let new = NewVolume {
+            url: "s3://bucket/a b+c.ome.zarr".to_owned(),
+            shape: [5, 6, 7],
+            element: Element::U16,
+            chunk: [4; 3],
+        };
+        let voxels: Vec<u16> = (0..5 * 6 * 7).collect();
+        new.write(AlignedBytes::from_slice(&voxels), &environment, &cpu).await.unwrap();
+        let stored = server.counts();
+        // Eight chunks, the array's metadata and the group's.
+        assert_eq!(stored.puts, 10);
+        assert!(stored.bytes_received > 0);
+
+        let (shape, read_back) = read(&new.url, &environment, &cpu).await.unwrap();
+        assert_eq!((shape, read_back.as_slice::<u16>()), (new.shape, &voxels[..]));
+        let fetched = server.counts();
+        assert!(fetched.gets >= stored.gets + 9, "{stored:?} {fetched:?}");
+        assert!(fetched.bytes_sent > stored.bytes_sent);
+    }
+
+    #[tokio::test]
+    async fn a_wrong_secret_is_refused_and_a_stopped_server_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = S3Server::start(folder.path(), "bucket").unwrap();
+        let cpu = CpuPool::new(NonZeroUsize::MIN).unwrap();
+        let wrong = server.variables().into_iter().map(|(name, value)| match name.as_str() {
+            "AWS_SECRET_ACCESS_KEY" => (name, "wrong".to_owned()),
+            _ => (name, value),
+        });
+        let error = read("s3://bucket/none", &Environment::new(wrong), &cpu).await.unwrap_err();
+        assert!(format!("{error:#}").contains("403"), "{error:#}");
+        let endpoint = server.endpoint();
+        drop(server);
+        assert!(std::net::TcpStream::connect(endpoint.trim_start_matches("http://")).is_err());
+    }
+}

@@ -16,18 +16,47 @@ mod typed;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
-    match Cli::try_parse() {
+    // A negative number is a wrong value, not an unknown flag, so that the error can name the key.
+    let cli = Cli::command().mut_subcommand("run", |run| {
+        run.mut_args(|arg| if arg.get_num_args().is_none_or(|count| count.takes_values()) { arg.allow_negative_numbers(true) } else { arg })
+    });
+    match cli.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { command: Command::Run(command) }) => run::run(&command),
-        Err(error) => {
-            // Help and version are printed to standard output and end well; everything else is a wrong use.
-            let code = if error.use_stderr() { exit::USAGE } else { 0 };
+        // Help and version are printed to standard output and end well.
+        Err(error) if !error.use_stderr() => {
             drop(error.print());
-            ExitCode::from(code)
+            ExitCode::SUCCESS
         }
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            drop(error.print());
+            ExitCode::from(exit::USAGE)
+        }
+        Err(error) => run::fail(&[sentence(&error.to_string())], exit::USAGE),
+    }
+}
+
+/// What the parser of the command line has to say, as one sentence: without its prefix and its paragraphs about usage and help.
+fn sentence(text: &str) -> String {
+    let text = text.trim_start_matches("error: ");
+    let end = ["\nUsage:", "\nFor more information"].iter().filter_map(|mark| text.find(mark)).min();
+    let lines = text[..end.unwrap_or(text.len())].lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_parser_says_becomes_one_sentence() {
+        let error = Cli::command().try_get_matches_from(["haloflow", "run", "--overlop", "4"]).unwrap_err();
+        let told = sentence(&error.to_string());
+        assert_eq!(told, "unexpected argument '--overlop' found; tip: a similar argument exists: '--overlap'");
     }
 }

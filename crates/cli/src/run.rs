@@ -117,7 +117,7 @@ fn tell(args: &RunArgs, report: &Report, ended: &Result<(), Fault>, samples: &[S
 }
 
 /// Tells what is wrong, a line each.
-fn fail(sentences: &[String], code: u8) -> ExitCode {
+pub(crate) fn fail(sentences: &[String], code: u8) -> ExitCode {
     let mut errors = std::io::stderr().lock();
     for sentence in sentences {
         // Nobody is left to tell if standard error is closed.

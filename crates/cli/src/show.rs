@@ -59,7 +59,7 @@ impl Shown {
         }
         let left = Duration::from_secs_f64(((seen.voxels_total - seen.voxels) as f64 / rate).min(1e9));
         let megabytes = rate * seen.bytes_per_voxel as f64 / 1e6;
-        format!("{} voxels/s  {megabytes:.1} MB/s  ETA {}", HumanCount(rate as u64), HumanDuration(left))
+        format!("{} voxels/s  {} MB/s  ETA {}", HumanCount(rate as u64), three_digits(megabytes), HumanDuration(left))
     }
 
     /// Takes the bar away.
@@ -100,10 +100,10 @@ fn write_report(text: &mut String, report: &Report) -> std::fmt::Result {
     }
     writeln!(
         text,
-        "time        {:.2} s in all; {:.2} s streaming, {:.1} MB/s of raw input, {} voxels/s",
+        "time        {:.2} s in all; {:.2} s streaming, {} MB/s of raw input, {} voxels/s",
         report.seconds.total,
         report.seconds.stream,
-        report.megabytes_per_second,
+        three_digits(report.megabytes_per_second),
         HumanCount(report.voxels_per_second as u64)
     )?;
     writeln!(
@@ -150,5 +150,22 @@ fn write_report(text: &mut String, report: &Report) -> std::fmt::Result {
     match report.peak_resident_bytes {
         Some(peak) => writeln!(text, "; peak resident {}", HumanBytes(peak)),
         None => writeln!(text),
+    }
+}
+
+/// A rate with three significant digits, so that slow runs show more than 0.0.
+fn three_digits(rate: f64) -> String {
+    let digits = 2 - rate.max(1e-9).log10().floor() as i32;
+    format!("{rate:.*}", usize::try_from(digits).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::three_digits;
+
+    #[test]
+    fn slow_and_fast_rates_have_three_digits() {
+        let shown = [0.0412, 1.0, 31.27, 214.0, 1046.4].map(three_digits);
+        assert_eq!(shown, ["0.0412", "1.00", "31.3", "214", "1046"]);
     }
 }

@@ -152,6 +152,12 @@ impl Plan {
     /// admitted, everything but the patches that wait in an unfilled batch may have been worked off and written.
     #[must_use]
     pub fn need(&self, column: Column, footprint: &Footprint) -> u64 {
+        self.need_within(column, footprint, u64::MAX).unwrap_or(u64::MAX)
+    }
+
+    /// The [`need`](Self::need) if it is at most `limit`; else `None`, which is often known after a few steps.
+    #[must_use]
+    pub fn need_within(&self, column: Column, footprint: &Footprint, limit: u64) -> Option<u64> {
         let mut window = VecDeque::new();
         let (mut open, mut input, mut waiting, mut most) = (0_u64, 0_u64, 0_usize, 0_u64);
         for step in self.steps(column) {
@@ -160,6 +166,9 @@ impl Plan {
             open = open.saturating_add(tile_bytes(self.opened(&step)));
             input = input.saturating_add(bytes);
             most = most.max(open.saturating_add(input));
+            if most > limit {
+                return None;
+            }
             window.push_back((bytes, tile_bytes(self.closed(&step)), step.len()));
             waiting += step.len();
             // A step with a whole batch, less one patch, behind it went off in full batches: its input is let go of, and the
@@ -174,7 +183,7 @@ impl Plan {
                 open = open.saturating_sub(closed);
             }
         }
-        most
+        Some(most)
     }
 }
 

@@ -1,13 +1,16 @@
 //! How the memory of a run is split, settled before it starts.
 
 use haloflow_engine::EngineSpec;
-use haloflow_geometry::{Column, Footprint, Lattice, Plan};
+use haloflow_geometry::{Column, Footprint, Plan};
 use serde::Serialize;
 
 use crate::fault::{Fault, FaultKind, Stage};
 
 /// Slots per device: one filling, one on the device, one merging.
 const SLOTS_PER_DEVICE: usize = 3;
+
+/// The column that is there in every plan.
+const NARROWEST: Column = Column { y: 1, x: 1 };
 
 /// The split, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -51,28 +54,21 @@ pub(crate) fn split(total: u64, demand: &Demand<'_>) -> Result<(Column, MemorySp
     let slots = demand.slots as u64 * demand.spec.slot_bytes() as u64;
     let rest = total.saturating_sub(slots + demand.transfer);
     let footprint = Footprint { input: demand.input_bytes, tile: demand.tile_bytes, batch: demand.spec.batch };
-    let fits = |column: Column, share: u64| Some(demand.plan.need(column, &footprint)).filter(|&need| need <= share);
-    let with = |column: Column, need: u64| {
-        let cache = (rest / 4).min(rest - need);
-        (column, MemorySplit { total, slots, cache, transfer: demand.transfer, leases: rest - cache, need })
-    };
-    // Room beyond the need lets reading run ahead, so the first choice leaves half of the memory for that and for the cache.
+    // Room beyond the need lets reading run ahead and is for the cache: better a column that leaves half of the memory.
     for share in [rest / 2, rest] {
-        for column in candidates(demand, share, rest / 4) {
-            if let Some(need) = fits(column, share) {
-                return Ok(with(column, need));
+        for column in candidates(demand, rest / 4) {
+            if let Some(need) = demand.plan.need_within(column, &footprint, share) {
+                let cache = (rest / 4).min((rest - need) / 2);
+                let transfer = demand.transfer;
+                return Ok((column, MemorySplit { total, slots, cache, transfer, leases: rest - cache, need }));
             }
         }
     }
-    // The one has the fewest open tiles, the other the fewest patches that wait for a large batch to fill.
-    let mut least = u64::MAX;
-    for column in [demand.plan.widest(), Column { y: 1, x: 1 }] {
-        let need = demand.plan.need(column, &footprint);
-        if need <= rest {
-            return Ok(with(column, need));
-        }
-        least = least.min(need);
-    }
+    Err(too_little(total, slots, demand, demand.plan.need(NARROWEST, &footprint)))
+}
+
+/// Says what a run needs, for what, and what to change.
+fn too_little(total: u64, slots: u64, demand: &Demand<'_>, least: u64) -> Fault {
     let message = format!(
         "`memory` is {}; this run needs at least {}: {} for {} slots of a batch of {}, {} for chunks on their way, {} for open blocks and \
          their input. Give more memory, or make `batch`, `block`, `chunk` or `shard` smaller",
@@ -84,48 +80,38 @@ pub(crate) fn split(total: u64, demand: &Demand<'_>) -> Result<(Column, MemorySp
         mib(demand.transfer),
         mib(least)
     );
-    Err(Fault::new(FaultKind::Usage, Stage::Plan, message))
+    Fault::new(FaultKind::Usage, Stage::Plan, message)
 }
 
-/// How many columns are tried before the last resort.
-const TRIES: u64 = 6;
-
-/// Columns that may fit, those that cost the least first.
-fn candidates(demand: &Demand<'_>, leases: u64, cache: u64) -> Vec<Column> {
-    let plan = demand.plan;
-    let [_, height, width] = plan.tiles();
-    let all = (1..=height).flat_map(|y| (1..=width).map(move |x| Column { y, x }));
-    let costs: Vec<_> = all
-        .map(|column| (open_bytes(demand, column), column))
-        .filter(|&(open, _)| open <= leases)
-        .map(|(open, column)| {
-            let misses = u64::from(kept_bytes(demand, column) > cache);
-            (open, (plan.patches(column) * (10 + misses), reread(demand, column), column.y, column.x), column)
-        })
-        .collect();
-    // A column needs more than its open tiles; every further try leaves more room for the rest.
-    let mut columns: Vec<Column> = (0..TRIES)
-        .filter_map(|tries| {
-            let room = leases / TRIES * (TRIES - tries);
-            costs.iter().filter(|(open, ..)| *open <= room).min_by_key(|(_, cost, _)| *cost)
-        })
-        .map(|&(.., column)| column)
-        .collect();
-    columns.dedup();
+/// The columns to try, those that cost the least first. They are those of one ladder, whatever the memory is, so that more memory
+/// never refuses what less would admit.
+fn candidates(demand: &Demand<'_>, cache: u64) -> Vec<Column> {
+    let mut columns = ladder(demand);
+    columns.sort_by_cached_key(|&column| {
+        // A column whose input is not kept from one step to the next reads its chunks again: about a tenth of the work.
+        let misses = u64::from(kept_bytes(demand, column) > cache);
+        (demand.plan.patches(column) * (10 + misses), reread(demand, column))
+    });
     columns
 }
 
-/// The tiles of a column that are open at one time.
-fn open_bytes(demand: &Demand<'_>, column: Column) -> u64 {
-    let [z, y, x] = demand.plan.axes();
-    let extent = |tiles: &[std::ops::Range<usize>], count: usize| tiles[count - 1].end as u64;
-    let area = extent(y.tiles(), column.y) * extent(x.tiles(), column.x);
-    match demand.plan.geometry().lattice {
-        Lattice::Volume => z.open_extent() as u64 * area * demand.tile_bytes,
-        Lattice::Block { .. } => {
-            demand.plan.geometry().tile.iter().map(|&size| size as u64).product::<u64>() * demand.tile_bytes
-        }
+/// Columns from the widest to the narrowest, each the one that computes the fewest patches among all that keep an eighth less
+/// input than the one before.
+fn ladder(demand: &Demand<'_>) -> Vec<Column> {
+    let [_, height, width] = demand.plan.tiles();
+    let all = (1..=height).flat_map(|y| (1..=width).map(move |x| Column { y, x }));
+    let mut left: Vec<_> = all
+        .map(|column| (kept_bytes(demand, column), (demand.plan.patches(column), reread(demand, column)), column))
+        .collect();
+    let mut rungs = Vec::new();
+    while let Some(&(kept, _, column)) = left.iter().min_by_key(|(_, cost, _)| *cost) {
+        rungs.push(column);
+        left.retain(|(other, ..)| *other < kept - kept / 8);
     }
+    if rungs.last() != Some(&NARROWEST) {
+        rungs.push(NARROWEST);
+    }
+    rungs
 }
 
 /// The input that has to be kept so that a column's chunks are read once.

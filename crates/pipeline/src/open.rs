@@ -153,7 +153,7 @@ impl Opened {
         let channels = self.reader.channels();
         let source = || self.statistics_source(settings, environment);
         let spread = |[mean, deviation]: [f64; 2]| [mean, mean + deviation];
-        let (bounds, made): (Vec<[f64; 2]>, fn([f64; 2], f64) -> Normaliser) = match values.normalisation {
+        let (bounds, made): (Vec<[f64; 2]>, Make) = match values.normalisation {
             Normalisation::Percentile { .. } => return Ok(Vec::new()),
             Normalisation::None => (vec![[0.0, 1.0]; channels], |_, _| Normaliser::identity()),
             Normalisation::Global { bounds } => (vec![bounds; channels], Normaliser::global),
@@ -186,6 +186,9 @@ impl Opened {
         VolumeReader::open(&input, environment, &self.cpu).await.map_err(|error| Fault::volume(Stage::Open, &error))
     }
 }
+
+/// Makes a normaliser from two numbers and the least span.
+type Make = fn([f64; 2], f64) -> Normaliser;
 
 fn between([low, high]: [f64; 2], eps: f64) -> Normaliser {
     Normaliser::shift_and_scale(low, high - low, eps)

@@ -119,9 +119,14 @@ impl Location {
         Ok(())
     }
 
+    /// Whether this is a file on the local disk, where there should be a folder.
+    pub(crate) fn is_file(&self) -> bool {
+        self.directory.as_ref().is_some_and(|directory| directory.is_file())
+    }
+
     /// Whether anything is stored here.
     pub(crate) async fn exists(&self) -> Result<bool, VolumeError> {
-        if self.directory.as_ref().is_some_and(|directory| directory.is_file()) {
+        if self.is_file() {
             return Ok(true);
         }
         self.counters.asked();
@@ -135,6 +140,9 @@ impl Location {
 
     /// Whether a Zarr array or group is stored here.
     pub(crate) async fn is_node(&self) -> Result<bool, VolumeError> {
+        if self.is_file() {
+            return Ok(false);
+        }
         for key in NODE_KEYS {
             if self.size(key).await?.is_some() {
                 return Ok(true);

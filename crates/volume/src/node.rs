@@ -19,8 +19,14 @@ impl Node {
     /// Reads the node at a location; `None` if there is none. Zarr v3 is preferred where both versions are stored.
     ///
     /// # Errors
-    /// `Unavailable` if the store gives no answer within 15 seconds; `Data` if the metadata is not JSON.
+    /// `Unavailable` if the store gives no answer within 15 seconds; `Data` if the metadata is not JSON, or if this is a file.
     pub(crate) async fn find(location: &Location) -> Result<Option<Self>, VolumeError> {
+        if location.is_file() {
+            return Err(VolumeError::data(format!(
+                "{} is a file: give the folder of a Zarr array or an OME-Zarr image",
+                location.url
+            )));
+        }
         let gets = futures::future::join4(
             location.get("zarr.json"),
             location.get(".zarray"),

@@ -25,7 +25,9 @@ fn spec(output: ElementKind) -> EngineSpec {
 fn patches(plan: &Plan, tile: Zyx, kind: ElementKind) -> Vec<(Zyx, Vec<u64>)> {
     let [z, y, x] = std::array::from_fn(|axis| plan.axes()[axis].patches_of(&(tile[axis]..tile[axis] + 1)));
     let row = |number: usize| {
-        let values: Vec<f32> = (0..2 * 3 * 4 * 9).map(|i| ((i * 37 + number * 101) % 59) as f32 * [0.1, 997.0, -997.0][number % 3]).collect();
+        let values: Vec<f32> = (0..2 * 3 * 4 * 9)
+            .map(|i| ((i * 37 + number * 101) % 59) as f32 * [0.1, 997.0, -997.0][number % 3])
+            .collect();
         let mut bytes = vec![0_u64; (values.len() * kind.size()).div_ceil(8)];
         let used = values.len() * kind.size();
         haloflow_engine::fake::write_elements(kind, &values, &mut bytemuck::cast_slice_mut(&mut bytes)[..used]);

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use haloflow_engine::ElementKind;
-use haloflow_geometry::{Geometry, Seam, Zyx};
+use haloflow_geometry::{Geometry, Lattice, Seam, Zyx};
 use proptest::prelude::*;
 
 use super::*;
@@ -88,6 +88,7 @@ fn a_whole_brain_is_split_in_no_time() {
             let given = split(memory << 30, &demand(plan, &spec, 3));
             let took = began.elapsed();
             let geometry = plan.geometry();
+            eprintln!("{took:?} {memory} {batch} {given:?} {:?} {:?}", geometry.tile, geometry.lattice);
             assert!(took < Duration::from_secs(2), "{took:?} for {memory} GiB, {geometry:?}");
             if let Ok(given) = given {
                 assert!(given.1.need <= given.1.leases);
@@ -98,14 +99,17 @@ fn a_whole_brain_is_split_in_no_time() {
 
 #[test]
 fn slots_are_shared_out_among_the_devices() {
-    assert_eq!([(1, 64), (2, 4), (8, 64), (8, 4), (3, 1), (0, 5)].map(|(devices, most)| slots_per_device(devices, most)), [3, 2, 3, 1, 1, 3]);
+    assert_eq!(
+        [(1, 64), (2, 4), (8, 64), (8, 4), (3, 1), (0, 5)].map(|(devices, most)| slots_per_device(devices, most)),
+        [3, 2, 3, 1, 1, 3]
+    );
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
-    fn what_a_refusal_asks_for_is_enough(
+    fn what_a_refusal_asks_for_is_enough_and_what_is_needed_is_admitted(
         volume in [1..60_usize, 1..60_usize, 1..60_usize],
         patch in 2..12_usize,
         tile in 0..9_usize,
@@ -118,10 +122,20 @@ proptest! {
         let spec = spec(&plan, batch);
         let demand = Demand { input_bytes: per_voxel.0, tile_bytes: per_voxel.1, unit: [4; 3], ..demand(&plan, &spec, 1) };
         let mut total = 0;
-        while let Err(fault) = split(total, &demand) {
+        if let Err(fault) = split(total, &demand) {
             prop_assert!(asked(&fault) * MIB > total, "{}", fault.message);
             total = asked(&fault) * MIB;
-            assert_holds(total, &demand, split(total, &demand).unwrap());
+        }
+        // What is admitted with some memory is admitted with what it says it needs of it, and so on to the last byte.
+        total *= 8;
+        loop {
+            let given = split(total, &demand).unwrap();
+            assert_holds(total, &demand, given);
+            let least = given.1.slots + given.1.transfer + given.1.need;
+            if least == total {
+                break;
+            }
+            total = least;
         }
     }
 }

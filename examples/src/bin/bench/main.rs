@@ -62,6 +62,7 @@ async fn main() -> Result<()> {
     for (name, measured) in measure(&bench, arguments.repeat.get()).await? {
         figures.add(name, &measured);
     }
+    figures.tell_of(&whole::run(&bench.settings).await?.0);
     println!("{}", figures.table());
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string_pretty(&figures)?;

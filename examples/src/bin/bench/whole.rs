@@ -1,6 +1,7 @@
 //! All stages together: a run as `haloflow run` makes it, with an identity in the network's place.
 
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -94,8 +95,11 @@ pub(crate) const fn spec(settings: &RunSettings) -> EngineSpec {
     }
 }
 
-/// Runs from beginning to end: the report, and the time by the clock.
+/// Runs from beginning to end: the report, and the time by the clock. An output of an earlier run is deleted first.
 pub(crate) async fn run(settings: &RunSettings) -> Result<(Report, Duration)> {
+    for target in settings.output.targets.iter().map(Path::new).filter(|target| target.exists()) {
+        std::fs::remove_dir_all(target).with_context(|| format!("{} cannot be deleted", target.display()))?;
+    }
     let run = Run {
         settings: settings.clone(),
         environment: Environment::empty(),

@@ -27,26 +27,7 @@ const CHUNK: [usize; 3] = [64; 3];
 
 /// How the network is run. It pools five times by two: patches that start on multiples of 32 see what the whole volume would show
 /// them. Two patches along each axis, which share at least 32 voxels, make eight of them.
-const RUN: &[&str] = &[
-    "--patch",
-    "96",
-    "96",
-    "96",
-    "--overlap",
-    "32",
-    "--align",
-    "32",
-    "--seam-mode",
-    "blend",
-    "--margin",
-    "8",
-    "--normalize",
-    "zscore",
-    "--batch",
-    "1",
-    "--devices",
-    "cpu",
-];
+const RUN: &str = "--patch 96 96 96 --overlap 32 --align 32 --seam-mode blend --margin 8 --normalize zscore --batch 1";
 
 /// The share of the input's voxels that are darker than black and, as many, brighter than white, per cent.
 const SATURATED: f64 = 2.0;
@@ -102,7 +83,7 @@ fn run(server: &S3Server, arguments: &Arguments, [from, to]: [&str; 2]) -> Resul
         program.display()
     );
     let mut command = Command::new(&program);
-    command.args(["run", "--in", from, "--out", to]).args(RUN);
+    command.args(["run", "--in", from, "--out", to]).args(RUN.split_whitespace());
     command.arg("--model").arg(&arguments.model).arg("--metrics-json").arg(arguments.out_dir.join("report.json"));
     command.envs(server.variables());
     println!("$ {}", typed(&command));
