@@ -116,8 +116,11 @@ fn command(case: &Value, source: &Path) -> Haloflow {
         Value::Array(_) => job = job.values("--clip-norm", words(&config["clip_norm"])),
         _ => {}
     }
-    let switches =
-        [("output_denormalize", false, "--no-output-denormalize"), ("amp", true, "--kind f16"), ("use_compile", true, "--compile")];
+    let switches = [
+        ("output_denormalize", false, "--no-output-denormalize"),
+        ("amp", true, "--kind f16"),
+        ("use_compile", true, "--compile"),
+    ];
     switches.iter().filter(|(name, on, _)| config[name] == *on).fold(job, |job, (.., keys)| job.keys(keys))
 }
 

@@ -1,5 +1,5 @@
 //! The binary from end to end: a child process with real files, S3 over TCP and TorchScript modules.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may stop on what it did not expect")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop on what it did not expect")]
 
 mod broken_data;
 mod golden;

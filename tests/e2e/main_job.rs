@@ -164,11 +164,12 @@ fn the_chosen_channel_of_four_axes_is_read() {
 #[test]
 fn the_result_does_not_depend_on_tiles_batches_or_memory() {
     let scene = Scene::new();
-    let results = ["", "--block 16 32 16 --batch 1", "--block 48 --batch 7 --compile", "--memory 80MiB --threads 1"].map(|keys| {
-        let job = scene.job().key("--model", golden_model("edge")).keys("--seam-mode blend --chunk 16 --overwrite");
-        let _ = job.keys(keys).end().well();
-        read_u16(&scene.path("out.zarr"))
-    });
+    let results = ["", "--block 16 32 16 --batch 1", "--block 48 --batch 7 --compile", "--memory 80MiB --threads 1"]
+        .map(|keys| {
+            let job = scene.job().key("--model", golden_model("edge")).keys("--seam-mode blend --chunk 16 --overwrite");
+            let _ = job.keys(keys).end().well();
+            read_u16(&scene.path("out.zarr"))
+        });
     assert!(results[0] != noisy(SHAPE), "the model does something");
     assert!(results.iter().all(|result| *result == results[0]));
 }

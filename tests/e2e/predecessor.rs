@@ -23,7 +23,8 @@ const SIZE: [usize; 3] = [70, 80, 75];
 fn the_predecessors_script_works_unchanged() {
     let scene = Scene::empty();
     let shape = [&[1, 1][..], &SIZE].concat();
-    Array { format: 2, ..Array::new(&shape, &[1, 1, 64, 64, 64], "uint16") }.write(&scene.path("in.zarr"), &noisy(SIZE));
+    Array { format: 2, ..Array::new(&shape, &[1, 1, 64, 64, 64], "uint16") }
+        .write(&scene.path("in.zarr"), &noisy(SIZE));
     let source = json!({"driver": "zarr", "kvstore": {"driver": "file", "path": scene.path("in.zarr")}});
     put_json(&scene.path("."), "in.json", &source);
     let metadata = json!({"shape": shape, "chunks": [1, 1, 128, 128, 128], "dtype": "<f4", "dimension_separator": "/",
@@ -80,7 +81,9 @@ fn a_file_of_keys_is_the_same_as_flags_and_flags_win() {
     let _ = scene.job().key("--model", golden_model("edge")).end().well();
     let chunks = |name: &str| {
         let folder = scene.path(name).join("0");
-        let found = contents(&folder).into_iter().map(|(path, (bytes, _))| (path.strip_prefix(&folder).unwrap().to_owned(), bytes));
+        let found = contents(&folder)
+            .into_iter()
+            .map(|(path, (bytes, _))| (path.strip_prefix(&folder).unwrap().to_owned(), bytes));
         found.collect::<Vec<_>>()
     };
     let by_flags = chunks("out.zarr");

@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
+use haloflow_examples::s3::S3Server;
 use haloflow_tests::binary::Haloflow;
 use haloflow_tests::folder::contents;
 use haloflow_tests::scene::{SHAPE, Scene, noisy};
@@ -66,7 +67,8 @@ fn unknown_keys_name_the_nearest_known_one() {
     refused(&scene, 64, &["run.toml", "`overlop`", "`overlap`"], |out| {
         scene.job().key("--config", scene.path("run.toml")).key("--out", out)
     });
-    let spec = |place: &Path| json!({"driver": "zarr3", "kvstore": {"driver": "file", "path": place}, "delete_exsting": true});
+    let spec =
+        |place: &Path| json!({"driver": "zarr3", "kvstore": {"driver": "file", "path": place}, "delete_exsting": true});
     refused(&scene, 64, &["delete_exsting", "delete_existing"], |out| scene.job().key("--out", spec(out).to_string()));
     put_json(&scene.path("."), "in.json", &json!({"driver": "zarr3", "kvstor": "memory://x"}));
     refused(&scene, 64, &["in.json", "kvstor", "kvstore"], |out| {
@@ -109,7 +111,8 @@ fn an_output_that_exists_stays_as_it_is() {
     let _ = scene.job().end().well();
     let before = contents(&scene.path("out.zarr"));
     scene.job().end().refused(65, &["out.zarr exists already", "--overwrite"]);
-    let spec = json!({"driver": "zarr3", "kvstore": {"driver": "file", "path": scene.path("out.zarr/0")}, "create": true});
+    let spec =
+        json!({"driver": "zarr3", "kvstore": {"driver": "file", "path": scene.path("out.zarr/0")}, "create": true});
     scene.job().key("--out", spec.to_string()).end().refused(65, &["out.zarr/0 exists already", "delete_existing"]);
     assert!(contents(&scene.path("out.zarr")) == before);
     // What is no Zarr is never deleted.
@@ -224,4 +227,22 @@ fn a_bucket_that_cannot_be_reached() {
         assert!(ended.lasted < Duration::from_secs(25), "{:?}", ended.lasted);
     }
     assert!(!scene.path("out.zarr").exists());
+}
+
+#[test]
+fn a_bucket_that_does_not_let_us_in_or_does_not_exist() {
+    let scene = Scene::new();
+    std::fs::create_dir(scene.path("store")).unwrap();
+    let server = S3Server::start(scene.path("store"), "lab").unwrap();
+    let wrong = server.variables().into_iter().map(|(name, value)| match name.as_str() {
+        "AWS_SECRET_ACCESS_KEY" => (name, "wrong".to_owned()),
+        _ => (name, value),
+    });
+    let job = scene.job().key("--out", "s3://lab/out.zarr");
+    job.variables(wrong).end().refused(74, &["s3://lab/out.zarr", "permission was denied, check the credentials"]);
+    let job = scene.job().key("--in", "s3://lab/none.zarr").variables(server.variables());
+    job.end().refused(65, &["no Zarr array or group at s3://lab/none.zarr"]);
+    let job = scene.job().key("--out", "s3://nowhere/out.zarr").variables(server.variables());
+    job.end().refused(74, &["s3://nowhere/out.zarr"]);
+    assert_eq!(std::fs::read_dir(scene.path("store/lab")).unwrap().count(), 0);
 }

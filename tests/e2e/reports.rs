@@ -84,10 +84,12 @@ fn the_metrics_of_a_run_that_never_streamed() {
 #[test]
 fn log_lines_are_json_where_asked() {
     let scene = Scene::new();
-    let ended = scene.job().keys("--normalize percentile --log-format json --log-level debug --block 16 --halo 0").end().well();
+    let ended =
+        scene.job().keys("--normalize percentile --log-format json --log-level debug --block 16 --halo 0").end().well();
     let log = ended.log();
     let warned = |word: &str| {
-        let told = |line: &&Value| line["level"] == "WARN" && line["fields"]["message"].as_str().unwrap().contains(word);
+        let told =
+            |line: &&Value| line["level"] == "WARN" && line["fields"]["message"].as_str().unwrap().contains(word);
         log.iter().any(|line| told(&line))
     };
     assert!(warned("block faces") && warned("halo"), "{}", ended.stderr);
@@ -98,7 +100,9 @@ fn log_lines_are_json_where_asked() {
 fn a_run_that_goes_well_says_nothing_on_standard_error_and_reports_on_standard_output() {
     let ended = Scene::new().job().end().well();
     assert_eq!(ended.stderr, "");
-    for word in ["input", "output", "device", "time", "MB/s of raw input", "patches", "read", "write", "clipped", "memory"] {
+    for word in
+        ["input", "output", "device", "time", "MB/s of raw input", "patches", "read", "write", "clipped", "memory"]
+    {
         assert!(ended.stdout.contains(word), "{word} is not in {}", ended.stdout);
     }
 }

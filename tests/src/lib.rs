@@ -1,6 +1,11 @@
 //! What the end-to-end tests share: the binary, volumes to feed it with, and ways to look at what it left behind. Everything here
 //! stops the test with a panic if it does not work.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may stop on what it did not expect")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may stop on what it did not expect"
+)]
 
 pub mod binary;
 pub mod ended;

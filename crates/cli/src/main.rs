@@ -24,7 +24,13 @@ use crate::args::{Cli, Command};
 fn main() -> ExitCode {
     // A negative number is a wrong value, not an unknown flag, so that the error can name the key.
     let cli = Cli::command().mut_subcommand("run", |run| {
-        run.mut_args(|arg| if arg.get_num_args().is_none_or(|count| count.takes_values()) { arg.allow_negative_numbers(true) } else { arg })
+        run.mut_args(|arg| {
+            if arg.get_num_args().is_none_or(|count| count.takes_values()) {
+                arg.allow_negative_numbers(true)
+            } else {
+                arg
+            }
+        })
     });
     match cli.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { command: Command::Run(command) }) => run::run(&command),

@@ -39,6 +39,8 @@ pub(crate) struct Location {
 /// The address at which clouds tell their machines which credentials to use.
 const MACHINE_METADATA: &str = "169.254.169.254";
 
+const DENIED: &str = "permission was denied, check the credentials";
+
 /// Where a get failed: before its body came, or within it.
 enum Failure {
     Head(object_store::Error),
@@ -216,7 +218,9 @@ impl Location {
         };
         let text = one_line(&error);
         let advice = match error {
-            PermissionDenied { .. } | Unauthenticated { .. } => "permission was denied, check the credentials",
+            PermissionDenied { .. } | Unauthenticated { .. } => DENIED,
+            // A refused listing comes as an error of no kind.
+            _ if [" 401 Unauthorized", " 403 Forbidden"].iter().any(|status| text.contains(status)) => DENIED,
             // Without credentials the client asks the cloud machine it may run on for some.
             _ if text.contains(MACHINE_METADATA) => {
                 "no credentials were found, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
@@ -258,5 +262,7 @@ mod tests {
         assert_eq!(error.kind, VolumeErrorKind::Unavailable);
         assert!(error.message.contains("memory://a/b/c/0") && error.message.contains("AWS_SKIP_SIGNATURE"), "{error}");
         assert!(!location.failed("list", "", generic("reset")).message.contains("AWS_"));
+        let denied = location.failed("list", "", generic("status code: 403 Forbidden: <Error/>"));
+        assert!(denied.message.contains("check the credentials"), "{denied}");
     }
 }

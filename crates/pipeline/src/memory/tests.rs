@@ -88,7 +88,6 @@ fn a_whole_brain_is_split_in_no_time() {
             let given = split(memory << 30, &demand(plan, &spec, 3));
             let took = began.elapsed();
             let geometry = plan.geometry();
-            eprintln!("{took:?} {memory} {batch} {given:?} {:?} {:?}", geometry.tile, geometry.lattice);
             assert!(took < Duration::from_secs(2), "{took:?} for {memory} GiB, {geometry:?}");
             if let Ok(given) = given {
                 assert!(given.1.need <= given.1.leases);

@@ -75,6 +75,11 @@ async fn stopped_while_hanging(run: Run, gate: Arc<Gate>) {
     let somebody = Arc::clone(&gate);
     tokio::task::spawn_blocking(move || somebody.wait_for_somebody()).await.unwrap();
     cancel.cancel();
+    for _ in 0..500_000 {
+        // A run that left something hanging behind would be over long before this loop is.
+        tokio::task::yield_now().await;
+        assert!(!running.is_finished(), "the run ended while a device held one of its batches");
+    }
     gate.open();
     let (report, ended) = running.await.unwrap();
     assert_interrupted(&report, ended);
