@@ -307,6 +307,9 @@ fn engines(
             intra_op_threads: if device == TorchDevice::Cpu { (machine.cores / on_cpu).max(1) } else { 1 },
             tf32: args.tf32.unwrap_or(false),
             cudnn_benchmark: args.cudnn_benchmark.unwrap_or(false),
+            graph: false,
+            through_ring: false,
+            timeline: None,
         })
         .collect()
 }
