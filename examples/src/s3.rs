@@ -73,7 +73,8 @@ impl S3Server {
         let folder = root.join(bucket);
         std::fs::create_dir_all(&folder).with_context(|| format!("the bucket {} cannot be made", folder.display()))?;
         let files = s3s_fs::FileSystem::new(root);
-        let files = files.map_err(|error| anyhow::anyhow!("the folder {} cannot be served: {error:?}", root.display()))?;
+        let files =
+            files.map_err(|error| anyhow::anyhow!("the folder {} cannot be served: {error:?}", root.display()))?;
         let mut service = S3ServiceBuilder::new(files);
         service.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
         let counts = Arc::new(Counts::default());
@@ -81,7 +82,8 @@ impl S3Server {
 
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().thread_name("s3-files").build();
         let runtime = runtime.context("the S3 server's runtime cannot be started")?;
-        let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", 0))).context("the S3 server found no free port")?;
+        let listener =
+            runtime.block_on(TcpListener::bind(("127.0.0.1", 0))).context("the S3 server found no free port")?;
         let address = listener.local_addr().context("the S3 server's port is not known")?;
         let stop = CancellationToken::new();
         let stopped = stop.clone();

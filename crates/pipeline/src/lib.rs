@@ -18,6 +18,7 @@ pub mod progress;
 pub mod report;
 pub mod settings;
 pub mod statistics;
+pub mod trace;
 
 mod batch;
 mod device;

@@ -28,8 +28,24 @@ const CHUNK: [usize; 3] = [64; 3];
 /// How the network is run. It pools five times by two: patches that start on multiples of 32 see what the whole volume would show
 /// them. Two patches along each axis, which share at least 32 voxels, make eight of them.
 const RUN: &[&str] = &[
-    "--patch", "96", "96", "96", "--overlap", "32", "--align", "32", "--seam-mode", "blend", "--margin", "8",
-    "--normalize", "zscore", "--batch", "1", "--devices", "cpu",
+    "--patch",
+    "96",
+    "96",
+    "96",
+    "--overlap",
+    "32",
+    "--align",
+    "32",
+    "--seam-mode",
+    "blend",
+    "--margin",
+    "8",
+    "--normalize",
+    "zscore",
+    "--batch",
+    "1",
+    "--devices",
+    "cpu",
 ];
 
 /// The share of the input's voxels that are darker than black and, as many, brighter than white, per cent.
@@ -80,7 +96,11 @@ async fn main() -> Result<()> {
 fn run(server: &S3Server, arguments: &Arguments, [from, to]: [&str; 2]) -> Result<()> {
     let here = std::env::current_exe().context("the demo does not know where it is")?;
     let program = here.with_file_name("haloflow");
-    ensure!(program.exists(), "there is no {}: build it first, with `cargo build --package haloflow`", program.display());
+    ensure!(
+        program.exists(),
+        "there is no {}: build it first, with `cargo build --package haloflow`",
+        program.display()
+    );
     let mut command = Command::new(&program);
     command.args(["run", "--in", from, "--out", to]).args(RUN);
     command.arg("--model").arg(&arguments.model).arg("--metrics-json").arg(arguments.out_dir.join("report.json"));
