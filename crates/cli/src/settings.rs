@@ -255,6 +255,9 @@ fn devices(args: &RunArgs, machine: &Machine, errors: &mut Errors) -> Vec<TorchD
             Err(error) => errors.tell(&format!("`devices`: {error}")),
         }
     }
+    if devices.contains(&TorchDevice::Cpu) && devices.iter().any(|device| *device != TorchDevice::Cpu) {
+        errors.tell("`devices` names cpu and cuda; their results differ in the last bits, so that one run uses one or the other");
+    }
     if typed.is_empty() {
         errors.tell("`devices` is empty; name at least one, such as cpu or cuda:0");
     }
@@ -281,7 +284,9 @@ fn engines(
         errors.tell("`kind` and `no-amp` contradict each other: leave one out");
     }
     let modes = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"];
-    choose("compile-mode", args.compile_mode.as_deref().unwrap_or("default"), &modes.map(|mode| (mode, ())), errors);
+    let graphs = [false, true, true, false];
+    let modes: Vec<(&str, bool)> = modes.into_iter().zip(graphs).collect();
+    let graph = choose("compile-mode", args.compile_mode.as_deref().unwrap_or("default"), &modes, errors);
     let dynamic = ["auto", "true", "false"];
     choose(
         "compile-dynamic",
@@ -307,7 +312,7 @@ fn engines(
             intra_op_threads: if device == TorchDevice::Cpu { (machine.cores / on_cpu).max(1) } else { 1 },
             tf32: args.tf32.unwrap_or(false),
             cudnn_benchmark: args.cudnn_benchmark.unwrap_or(false),
-            graph: false,
+            graph: graph && device != TorchDevice::Cpu,
             through_ring: false,
             timeline: None,
         })

@@ -22,6 +22,7 @@ pub mod trace;
 
 mod batch;
 mod device;
+mod home;
 mod merge;
 mod messages;
 mod open;

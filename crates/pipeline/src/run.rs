@@ -84,13 +84,22 @@ impl Running {
         let channels = DeviceChannels::new(factories.len(), factories.len() * per_device);
         let ports = DevicePorts {
             batches: channels.batches_out,
+            returned: channels.returned,
+            fleet: Arc::clone(channels.home.fleet()),
             flights: channels.flights_in,
             meters: Arc::clone(&self.meters),
             faults: self.faults.clone(),
         };
         let devices = device::start(factories, per_device, ports).await?;
         self.report.seconds.devices = began.elapsed().as_secs_f64();
-        self.run_on(devices, opened, Channels { batches: channels.batches_in, flights: channels.flights_out }).await
+        let fleet = Arc::clone(channels.home.fleet());
+        let channels = Channels { batches: channels.batches_in, flights: channels.flights_out, home: channels.home };
+        let ended = self.run_on(devices, opened, channels).await;
+        for error in fleet.retired() {
+            let report = self.report.devices.iter_mut().find(|report| report.name == error.device);
+            report.into_iter().for_each(|report| report.retired = Some(error.message.clone()));
+        }
+        ended
     }
 
     /// Settles what depends on the model, creates the outputs and streams. The devices' threads are joined in every case.
@@ -223,6 +232,7 @@ impl Device {
             name: self.name.clone(),
             description: self.description.clone(),
             start_seconds: self.start_seconds,
+            retired: None,
         }
     }
 }
