@@ -1,5 +1,4 @@
 //! Links this package's binaries with libtorch.
-#![expect(clippy::print_stdout, reason = "printing is how a build script talks to cargo")]
 
 include!("../engine-torch/build/link.rs");
 

@@ -13,7 +13,7 @@ use haloflow_volume::{InputOptions, OutputRequest, ZarrFormat};
 
 use crate::args::RunArgs;
 use crate::machine::Machine;
-use crate::typed::{Errors, choose, percentage, positive, triple};
+use crate::typed::{BatchSize, Errors, choose, percentage, positive, triple};
 
 /// A run as it was asked for, checked as far as it can be without looking at files or devices.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub(crate) struct Settings {
     pub(crate) run: RunSettings,
     /// One per device, in the order given.
     pub(crate) engines: Vec<TorchOptions>,
+    /// Whether the batch is still to be found, by trying what fits.
+    pub(crate) find_batch: bool,
 }
 
 /// Makes the settings of a run on `machine`.
@@ -47,7 +49,8 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
     {
         errors.tell(&fault.message);
     }
-    errors.into_result(Settings { run, engines })
+    let find_batch = matches!(args.batch, Some(BatchSize::Found(_)));
+    errors.into_result(Settings { run, engines, find_batch })
 }
 
 fn input(args: &RunArgs, errors: &mut Errors) -> InputOptions {
@@ -227,9 +230,13 @@ fn resources(args: &RunArgs, machine: &Machine, on_cuda: bool, errors: &mut Erro
         }
     };
     let threads = if on_cuda { machine.cores } else { machine.cores.div_ceil(2) };
+    let asked = match args.batch {
+        Some(BatchSize::Patches(patches)) => Some(patches),
+        Some(BatchSize::Found(_)) | None => None,
+    };
     Resources {
         memory,
-        batch: positive("batch", args.batch, if on_cuda { 64 } else { 4 }, errors),
+        batch: positive("batch", asked, if on_cuda { 64 } else { 4 }, errors),
         max_inflight_batches: positive("max-inflight-batches", args.max_inflight_batches, 64, errors),
         prep_workers: positive("prep-workers", args.prep_workers, 4, errors),
         writer_workers: positive("writer-workers", args.writer_workers, 4, errors),

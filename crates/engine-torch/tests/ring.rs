@@ -1,6 +1,5 @@
 //! The way that CUDA devices are run, taken by the CPU: the same code over streams that are nothing and events that have always
 //! happened. On a machine with CUDA devices `device --check` runs the same checks there.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop on what it did not expect")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

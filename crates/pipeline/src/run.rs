@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use haloflow_engine::{EngineFactory, EngineSpec};
+use haloflow_engine::{EngineFactory, EngineSpec, Timeline};
 use haloflow_volume::Environment;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,6 +32,8 @@ pub struct Run {
     pub cancel: CancellationToken,
     /// Moved as the run goes on.
     pub progress: Arc<Progress>,
+    /// Where the stages draw their work, if anybody wants to see it.
+    pub timeline: Option<Arc<Timeline>>,
 }
 
 /// A run that has begun.
@@ -57,7 +59,7 @@ impl Run {
         let mut running = Running {
             settings: self.settings,
             environment: self.environment,
-            meters: Arc::default(),
+            meters: Arc::new(Meters::drawn_on(self.timeline.as_ref())),
             progress: self.progress,
             faults: Faults::new(self.cancel.child_token()),
             report: Report { version: env!("CARGO_PKG_VERSION").into(), ..Report::default() },
@@ -133,6 +135,7 @@ impl Running {
     /// Everything between warm devices and the first step: channels, memory, statistics, and at last the outputs.
     async fn settle(&mut self, opened: Opened, spec: EngineSpec, slots: usize) -> Result<Arc<Shared>, Fault> {
         opened.check_model(&spec)?;
+        opened.warn_about_overflow(&self.settings, &spec);
         let (column, memory) = opened.split(&self.settings, &spec, slots)?;
         self.report.memory = memory;
         self.report.work.column = [column.y, column.x];
