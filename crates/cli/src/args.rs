@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::typed::BatchSize;
+
 /// Runs neural networks over whole microscopy volumes.
 #[derive(Debug, Parser)]
 #[command(name = "haloflow", version, about, long_about = None, arg_required_else_help = true)]
@@ -122,10 +124,10 @@ pub(crate) struct RunArgs {
     #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Option::is_none")]
     pub(crate) devices: Option<Vec<String>>,
 
-    /// Patches per batch [default: 64 on CUDA, 4 on cpu]
-    #[arg(long, value_name = "N", help_heading = "Network")]
+    /// Patches per batch, or auto for the most that fit into the devices' memory [default: 64 on CUDA, 4 on cpu]
+    #[arg(long, value_name = "N|auto", help_heading = "Network")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) batch: Option<usize>,
+    pub(crate) batch: Option<BatchSize>,
 
     /// Kind of number the network computes in: f32, f16 or bf16 [default: f16 on CUDA, f32 on cpu]
     #[arg(long, value_name = "KIND", help_heading = "Network")]
@@ -311,6 +313,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", help_heading = "Reporting")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics_json: Option<PathBuf>,
+
+    /// Write what was done when, in Chrome's trace format, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE", help_heading = "Reporting")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trace: Option<PathBuf>,
 
     /// Seconds between two samples of the progress in that report [default: 0.5]
     #[arg(long, value_name = "SECONDS", help_heading = "Reporting")]

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use haloflow_engine::EngineFactory;
-use haloflow_engine_torch::TorchFactory;
+use haloflow_engine::{EngineFactory, Timeline};
+use haloflow_engine_torch::{TorchFactory, TorchOptions, fitting_batch};
 use haloflow_pipeline::{Fault, Progress, Report, Run};
 use haloflow_volume::Environment;
 use indicatif::MultiProgress;
@@ -43,12 +43,17 @@ fn prepare(command: &RunCommand, bars: &MultiProgress) -> Result<RunArgs, String
     Ok(args)
 }
 
-async fn execute(args: &RunArgs, settings: Settings, bars: &MultiProgress) -> ExitCode {
+async fn execute(args: &RunArgs, mut settings: Settings, bars: &MultiProgress) -> ExitCode {
     let cancel = CancellationToken::new();
     if let Err(error) = signals::watch(cancel.clone()) {
         return fail(&[format!("signals cannot be watched: {error}")], exit::SOFTWARE);
     }
     let progress = Arc::new(Progress::default());
+    if let Err(sentence) = find_batch(&mut settings).await {
+        return fail(&[sentence], exit::UNAVAILABLE);
+    }
+    let timeline = args.trace.as_ref().map(|_| Arc::new(Timeline::default()));
+    settings.engines.iter_mut().for_each(|options| options.timeline = timeline.clone());
     let factories =
         settings.engines.into_iter().map(|options| Box::new(TorchFactory::new(options)) as Box<dyn EngineFactory>);
     let run = Run {
@@ -58,11 +63,42 @@ async fn execute(args: &RunArgs, settings: Settings, bars: &MultiProgress) -> Ex
         factories: factories.collect(),
         cancel,
         progress: Arc::clone(&progress),
+        timeline: timeline.clone(),
     };
     let interval =
         Duration::try_from_secs_f64(args.metrics_interval.unwrap_or(0.5)).unwrap_or(Duration::from_millis(500));
     let (report, ended, samples) = watched(run, &progress, interval.max(Duration::from_millis(50)), bars).await;
-    tell(args, &report, &ended, &samples)
+    let traced = timeline.map_or(Ok(()), |timeline| write_trace(args, &timeline));
+    tell(args, &report, &ended, (&samples, traced))
+}
+
+/// Settles the batch if it is to be found: the least of what fits on each device, since all run the same.
+async fn find_batch(settings: &mut Settings) -> Result<(), String> {
+    if !settings.find_batch {
+        return Ok(());
+    }
+    let engines = settings.engines.clone();
+    // Each on a thread that ends, one after the other: whoever looks for a batch takes a device for itself.
+    let looking = tokio::task::spawn_blocking(move || {
+        let fits = |options: TorchOptions| std::thread::spawn(move || fitting_batch(&options)).join();
+        engines.into_iter().map(fits).collect::<Vec<_>>()
+    });
+    let found = looking.await.map_err(|error| format!("the search for a batch ended: {error}"))?;
+    let mut least = usize::MAX;
+    for found in found {
+        let fits = found.map_err(|_| "the search for a batch panicked".to_owned())?;
+        least = least.min(fits.map_err(|error| error.to_string())?);
+    }
+    tracing::info!("`batch` is auto: {least} patches fit");
+    settings.run.resources.batch = least;
+    settings.engines.iter_mut().for_each(|options| options.batch = least);
+    Ok(())
+}
+
+fn write_trace(args: &RunArgs, timeline: &Timeline) -> Result<(), String> {
+    let Some(path) = &args.trace else { return Ok(()) };
+    std::fs::write(path, haloflow_pipeline::trace::chrome(&timeline.spans()))
+        .map_err(|error| format!("`--trace {}` cannot be written: {error}", path.display()))
 }
 
 /// Runs while showing the progress and sampling it.
@@ -95,8 +131,13 @@ async fn watched(
 }
 
 /// Prints the report, writes the metrics and chooses the exit code.
-fn tell(args: &RunArgs, report: &Report, ended: &Result<(), Fault>, samples: &[Sample]) -> ExitCode {
-    let mut sentences = Vec::new();
+fn tell(
+    args: &RunArgs,
+    report: &Report,
+    ended: &Result<(), Fault>,
+    (samples, traced): (&[Sample], Result<(), String>),
+) -> ExitCode {
+    let mut sentences: Vec<String> = traced.err().into_iter().collect();
     if let Some(path) = &args.metrics_json
         && let Err(sentence) = metrics::write(path, report, samples)
     {

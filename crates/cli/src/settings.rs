@@ -13,7 +13,7 @@ use haloflow_volume::{InputOptions, OutputRequest, ZarrFormat};
 
 use crate::args::RunArgs;
 use crate::machine::Machine;
-use crate::typed::{Errors, choose, percentage, positive, triple};
+use crate::typed::{BatchSize, Errors, choose, percentage, positive, triple};
 
 /// A run as it was asked for, checked as far as it can be without looking at files or devices.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub(crate) struct Settings {
     pub(crate) run: RunSettings,
     /// One per device, in the order given.
     pub(crate) engines: Vec<TorchOptions>,
+    /// Whether the batch is still to be found, by trying what fits.
+    pub(crate) find_batch: bool,
 }
 
 /// Makes the settings of a run on `machine`.
@@ -47,7 +49,8 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
     {
         errors.tell(&fault.message);
     }
-    errors.into_result(Settings { run, engines })
+    let find_batch = matches!(args.batch, Some(BatchSize::Found(_)));
+    errors.into_result(Settings { run, engines, find_batch })
 }
 
 fn input(args: &RunArgs, errors: &mut Errors) -> InputOptions {
@@ -227,9 +230,13 @@ fn resources(args: &RunArgs, machine: &Machine, on_cuda: bool, errors: &mut Erro
         }
     };
     let threads = if on_cuda { machine.cores } else { machine.cores.div_ceil(2) };
+    let asked = match args.batch {
+        Some(BatchSize::Patches(patches)) => Some(patches),
+        Some(BatchSize::Found(_)) | None => None,
+    };
     Resources {
         memory,
-        batch: positive("batch", args.batch, if on_cuda { 64 } else { 4 }, errors),
+        batch: positive("batch", asked, if on_cuda { 64 } else { 4 }, errors),
         max_inflight_batches: positive("max-inflight-batches", args.max_inflight_batches, 64, errors),
         prep_workers: positive("prep-workers", args.prep_workers, 4, errors),
         writer_workers: positive("writer-workers", args.writer_workers, 4, errors),
@@ -254,6 +261,9 @@ fn devices(args: &RunArgs, machine: &Machine, errors: &mut Errors) -> Vec<TorchD
             Ok(device) => devices.push(device),
             Err(error) => errors.tell(&format!("`devices`: {error}")),
         }
+    }
+    if devices.contains(&TorchDevice::Cpu) && devices.iter().any(|device| *device != TorchDevice::Cpu) {
+        errors.tell("`devices` names cpu and cuda; their results differ in the last bits, so that one run uses one or the other");
     }
     if typed.is_empty() {
         errors.tell("`devices` is empty; name at least one, such as cpu or cuda:0");
@@ -281,7 +291,9 @@ fn engines(
         errors.tell("`kind` and `no-amp` contradict each other: leave one out");
     }
     let modes = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"];
-    choose("compile-mode", args.compile_mode.as_deref().unwrap_or("default"), &modes.map(|mode| (mode, ())), errors);
+    let graphs = [false, true, true, false];
+    let modes: Vec<(&str, bool)> = modes.into_iter().zip(graphs).collect();
+    let graph = choose("compile-mode", args.compile_mode.as_deref().unwrap_or("default"), &modes, errors);
     let dynamic = ["auto", "true", "false"];
     choose(
         "compile-dynamic",
@@ -307,6 +319,9 @@ fn engines(
             intra_op_threads: if device == TorchDevice::Cpu { (machine.cores / on_cpu).max(1) } else { 1 },
             tf32: args.tf32.unwrap_or(false),
             cudnn_benchmark: args.cudnn_benchmark.unwrap_or(false),
+            graph: graph && device != TorchDevice::Cpu,
+            through_ring: false,
+            timeline: None,
         })
         .collect()
 }

@@ -97,6 +97,9 @@ fn write_report(text: &mut String, report: &Report) -> std::fmt::Result {
             "device      {}: {} (ready after {:.1} s)",
             device.name, device.description, device.start_seconds
         )?;
+        if let Some(why) = &device.retired {
+            writeln!(text, "            {} retired before the end, and the others did its work: {why}", device.name)?;
+        }
     }
     writeln!(
         text,

@@ -1,6 +1,35 @@
 //! Reading values, and collecting what is wrong with them.
 
 use haloflow_geometry::Zyx;
+use serde::{Deserialize, Serialize};
+
+/// Patches per batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(untagged)]
+pub(crate) enum BatchSize {
+    /// As many.
+    Patches(usize),
+    /// As many as fit.
+    Found(Auto),
+}
+
+/// The word `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Auto {
+    Auto,
+}
+
+impl std::str::FromStr for BatchSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Found(Auto::Auto)),
+            number => number.parse().map(Self::Patches).map_err(|_| "give a number, or auto".to_owned()),
+        }
+    }
+}
 
 /// The sentences about everything that is wrong.
 #[derive(Debug, Default)]

@@ -9,6 +9,7 @@ fn link_libtorch(lib_dir: &std::path::Path) {
         println!("cargo::rustc-link-arg=-L{}", folder.display());
         println!("cargo::rustc-link-arg=-Wl,--no-as-needed");
         println!("cargo::rustc-link-arg=-ltorch_cuda");
+        println!("cargo::rustc-link-arg=-lc10_cuda");
         println!("cargo::rustc-link-arg=-Wl,--as-needed");
     }
 }

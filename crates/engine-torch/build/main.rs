@@ -4,11 +4,15 @@
 use std::path::{Path, PathBuf};
 use std::process::exit;
 
+include!("cuda.rs");
 include!("link.rs");
 
 fn main() {
     println!("cargo::rerun-if-changed=build");
-    println!("cargo::rerun-if-changed=src/module.cc");
+    for file in ["module.cc", "stream.cc", "graph.cc", "boundary.h"] {
+        println!("cargo::rerun-if-changed=src/{file}");
+    }
+    println!("cargo::rerun-if-env-changed=CUDA_HOME");
     // Given by torch-sys.
     let Some(lib_dir) = std::env::var_os("DEP_TCH_LIBTORCH_LIB").map(PathBuf::from) else {
         println!("cargo::error=torch-sys did not say where libtorch is: run `cargo xtask setup` and build again.");
@@ -23,7 +27,8 @@ fn main() {
 
 fn compile(lib_dir: &Path) {
     let include = lib_dir.with_file_name("include");
-    cc::Build::new()
+    let mut build = cc::Build::new();
+    build
         .cpp(true)
         .std("c++17")
         .opt_level(1)
@@ -33,6 +38,15 @@ fn compile(lib_dir: &Path) {
         .flag("-isystem")
         .flag(include.join("torch/csrc/api/include").as_os_str())
         .flag("-Wall")
-        .file("src/module.cc")
-        .compile("haloflow_torch");
+        .files(["src/module.cc", "src/stream.cc", "src/graph.cc"]);
+    match cuda_headers(lib_dir) {
+        Some(folders) => {
+            build.define("HALOFLOW_CUDA_GRAPHS", None);
+            for folder in folders {
+                build.flag("-isystem").flag(folder.as_os_str());
+            }
+        }
+        None => println!("cargo::warning=without CUDA's headers CUDA graphs are left out"),
+    }
+    build.compile("haloflow_torch");
 }

@@ -9,6 +9,7 @@ use crate::ffi;
 use crate::model::Model;
 use crate::options::{TorchDevice, TorchOptions};
 use crate::shape::{check_channels, check_positive, output_channels, output_kind, plural, tensor_size, torch_kind};
+use crate::streamed::StreamedEngine;
 
 /// Makes a libtorch engine from its options.
 pub struct TorchFactory {
@@ -30,30 +31,56 @@ impl EngineFactory for TorchFactory {
 
     fn make(self: Box<Self>) -> Result<Box<dyn Engine>, EngineError> {
         let name = self.device();
-        match make(&self.options, &name) {
-            Ok(engine) => Ok(Box::new(engine)),
-            Err(cause) => Err(cause.on(&name)),
-        }
+        let streamed = self.options.through_ring || self.options.device != TorchDevice::Cpu;
+        let made = if streamed {
+            make_streamed(&self.options).map(|engine| Box::new(engine) as Box<dyn Engine>)
+        } else {
+            make(&self.options, &name).map(|engine| Box::new(engine) as Box<dyn Engine>)
+        };
+        made.map_err(|cause| cause.on(&name))
     }
 }
 
 fn make(options: &TorchOptions, name: &str) -> Result<TorchEngine, Cause> {
-    let asked = asked_spec(options);
-    check_positive(&asked)?;
-    let device = existing_device(options.device)?;
-    ffi::configure(options.intra_op_threads, options.tf32, options.cudnn_benchmark)?;
-    let model = Model::load(&options.model, device, options.kind)?;
+    let (device, asked) = prepare(options)?;
+    let model = load(options, device)?;
     let warm = warm_up(&model, device, asked)?;
-    if let Some(expected) = options.channels_out {
-        check_channels(warm.spec.channels_out, expected)?;
-    }
+    check_wanted_channels(&warm.spec, options)?;
     let description = describe(&model, options);
     tracing::debug!(device = name, model = %options.model.display(), %description, "engine ready");
     Ok(TorchEngine { model, device, name: name.to_owned(), description, warm })
 }
 
+/// Makes an engine whose batches go over the device's streams.
+pub(crate) fn make_streamed(options: &TorchOptions) -> Result<StreamedEngine, Cause> {
+    let (device, asked) = prepare(options)?;
+    let mut engine = StreamedEngine::make(|| load(options, device), options, device, asked)?;
+    check_wanted_channels(&engine.spec, options)?;
+    let graph = if engine.graph.is_some() { ", CUDA graph" } else { "" };
+    engine.description = format!("{}{graph}", describe(&engine.model, options));
+    tracing::debug!(device = engine.name, model = %options.model.display(), description = engine.description, "engine ready");
+    Ok(engine)
+}
+
+/// Checks what can be checked before the model is there, and sets libtorch's switches.
+fn prepare(options: &TorchOptions) -> Result<(Device, EngineSpec), Cause> {
+    let asked = asked_spec(options);
+    check_positive(&asked)?;
+    let device = existing_device(options.device)?;
+    ffi::configure(options.intra_op_threads, options.tf32, options.cudnn_benchmark)?;
+    Ok((device, asked))
+}
+
+pub(crate) fn load(options: &TorchOptions, device: Device) -> Result<Model, Cause> {
+    Model::load(&options.model, device, options.kind)
+}
+
+fn check_wanted_channels(spec: &EngineSpec, options: &TorchOptions) -> Result<(), Cause> {
+    options.channels_out.map_or(Ok(()), |expected| check_channels(spec.channels_out, expected))
+}
+
 /// The spec as far as the options know it: the output's channels and kind are the model's to tell.
-fn asked_spec(options: &TorchOptions) -> EngineSpec {
+pub(crate) fn asked_spec(options: &TorchOptions) -> EngineSpec {
     EngineSpec {
         batch: options.batch,
         patch: options.patch,
@@ -61,11 +88,12 @@ fn asked_spec(options: &TorchOptions) -> EngineSpec {
         channels_out: options.channels_out.unwrap_or(1),
         input: options.kind,
         output: ElementKind::F32,
-        pad_short: options.pad_short,
+        // cuDNN tunes for a shape and a graph has one: on CUDA a short batch, the last one of a run, is padded.
+        pad_short: options.pad_short || options.graph || options.device != TorchDevice::Cpu,
     }
 }
 
-fn existing_device(device: TorchDevice) -> Result<Device, Cause> {
+pub(crate) fn existing_device(device: TorchDevice) -> Result<Device, Cause> {
     let TorchDevice::Cuda(index) = device else { return Ok(Device::Cpu) };
     let count = crate::cuda_devices();
     if index < count {
@@ -87,7 +115,7 @@ pub(crate) struct Warm {
 }
 
 /// Runs one full batch of zeros and learns from it what the model gives.
-fn warm_up(model: &Model, device: Device, asked: EngineSpec) -> Result<Warm, Cause> {
+pub(crate) fn warm_up(model: &Model, device: Device, asked: EngineSpec) -> Result<Warm, Cause> {
     let run = || {
         let size = tensor_size(asked.batch, asked.channels_in, asked.patch);
         let input = Tensor::f_zeros(size, (torch_kind(asked.input), device))?;

@@ -51,6 +51,7 @@ unsafe extern "C" {
     ) -> c_int;
     fn haloflow_module_free(module: *mut RawModule);
     fn haloflow_text_free(text: *mut c_char);
+    fn haloflow_copy(into: *mut C_tensor, from: *const C_tensor, text: *mut *mut c_char) -> c_int;
     fn haloflow_configure(intra_op_threads: c_int, tf32: bool, cudnn_benchmark: bool, text: *mut *mut c_char) -> c_int;
     fn haloflow_cuda_devices(count: *mut i64, text: *mut *mut c_char) -> c_int;
     fn haloflow_versions(cuda: *mut i64, libtorch: *mut *mut c_char, text: *mut *mut c_char) -> c_int;
@@ -132,6 +133,14 @@ impl<'memory> HostTensor<'memory> {
     }
 }
 
+/// Puts a copy on the calling thread's current stream, converting the kind, and does not wait for it where one side is a CUDA
+/// device's and the other pinned or a CUDA device's too. Memory of the host must stay as it is until the copy is done: the
+/// ring's events tell.
+pub(crate) fn copy_without_waiting(into: &Tensor, from: &Tensor) -> Result<(), Failure> {
+    // SAFETY: both are alive; the tensor behind `into` is changed, not the handle.
+    checked(|text| unsafe { haloflow_copy(into.as_ptr().cast_mut(), from.as_ptr(), text) })
+}
+
 /// Sets libtorch's process-wide switches; `intra_op_threads` counts from 1.
 pub(crate) fn configure(intra_op_threads: usize, tf32: bool, cudnn_benchmark: bool) -> Result<(), Failure> {
     let threads = c_int::try_from(intra_op_threads.max(1)).unwrap_or(c_int::MAX);
@@ -156,7 +165,7 @@ pub(crate) fn cuda_devices() -> Result<usize, Failure> {
 }
 
 /// Calls C++ and turns its status and text into a result.
-fn checked(call: impl FnOnce(*mut *mut c_char) -> c_int) -> Result<(), Failure> {
+pub(crate) fn checked(call: impl FnOnce(*mut *mut c_char) -> c_int) -> Result<(), Failure> {
     let mut text = null_mut();
     match call(&raw mut text) {
         0 => Ok(()),

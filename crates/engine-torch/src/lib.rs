@@ -21,23 +21,42 @@
 //! CPU pool (decode, normalise, merge, encode) shares them: its work is short and the scheduler fits it in between. On CUDA
 //! devices the intra-op pool has next to nothing to do and 1 is enough, which leaves the cores to the pipeline.
 //!
+//! # CUDA
+//!
+//! A CUDA engine's thread owns three streams, two buffers for a batch on the device and, if asked for, one CUDA graph:
+//! `ring.rs` says how a batch goes over them. Slots are pinned host memory of exact size. [`haloflow_engine::Engine::submit`]
+//! only puts work on the streams; a completion holds an event, and whoever waits for it sleeps. Whatever fails at an event
+//! happened earlier and cannot be told apart any more, so it is reported as a lost device.
+//!
 //! # Numbers
 //!
 //! Rows go in, and the model computes, in [`TorchOptions::kind`]. For f32 the output comes back in f32, whatever the model
 //! gives; for f16 and bf16 it stays in the model's own kind. Only floating-point weights are converted.
 //! TF32 is off unless asked for, for convolutions too.
 
+mod bench;
 mod cause;
+mod check;
+mod clock;
 mod engine;
 mod factory;
 #[expect(unsafe_code, reason = "the boundary to C++")]
 mod ffi;
+mod fit;
+mod graph;
 mod message;
 mod model;
 mod options;
+mod ring;
 mod shape;
+#[expect(unsafe_code, reason = "the boundary to C++")]
+mod stream;
+mod streamed;
 
+pub use bench::DeviceBench;
+pub use check::check_devices;
 pub use factory::TorchFactory;
+pub use fit::fitting_batch;
 pub use options::{TorchDevice, TorchOptions};
 
 /// The number of CUDA devices that libtorch can use, 0 where there is none or no driver.

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use haloflow_engine::ElementKind;
+use haloflow_engine::{ElementKind, Timeline};
 
 /// Where a model runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +65,13 @@ pub struct TorchOptions {
     pub tf32: bool,
     /// Whether cuDNN tries its algorithms at warm-up and keeps the fastest. Process-wide.
     pub cudnn_benchmark: bool,
+    /// Whether the model is captured as a CUDA graph at start-up and replayed. If that fails, it runs without, after a warning.
+    pub graph: bool,
+    /// Whether the CPU too is run the way that CUDA devices are, over streams and buffers of the device: slower there, and the
+    /// same code.
+    pub through_ring: bool,
+    /// Where a CUDA device tells when it uploaded, computed and downloaded what.
+    pub timeline: Option<Arc<Timeline>>,
 }
 
 #[cfg(test)]

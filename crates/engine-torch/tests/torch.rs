@@ -31,6 +31,9 @@ fn options(model: PathBuf) -> TorchOptions {
         intra_op_threads: 2,
         tf32: false,
         cudnn_benchmark: false,
+        graph: false,
+        through_ring: false,
+        timeline: None,
     }
 }
 

@@ -32,7 +32,7 @@ pub fn check(factory: impl Fn() -> Box<dyn EngineFactory>) -> Result<(), String>
 
 type Law = fn(&mut dyn Engine) -> Result<(), String>;
 
-const LAWS: [(&str, Law); 7] = [
+const LAWS: [(&str, Law); 8] = [
     ("a slot has exactly the spec's size", slot_size),
     ("a full batch gives every row", full_batch),
     ("a short batch gives its rows", short_batch),
@@ -40,6 +40,7 @@ const LAWS: [(&str, Law); 7] = [
     ("slots can be used again, in any order", slots_are_reusable),
     ("no rows, or too many, are refused and the slot comes back", bad_rows),
     ("a slot of another size is refused and the engine stays usable", bad_slot),
+    ("the fixed batch gives the same every time", fingerprints),
 ];
 
 fn slot_size(engine: &mut dyn Engine) -> Result<(), String> {
@@ -108,6 +109,14 @@ fn bad_slot(engine: &mut dyn Engine) -> Result<(), String> {
         Err(rejected) => equal(&rejected.error.kind, &EngineErrorKind::Shape, "kind of the error")?,
     }
     rows_come_back(engine, 1)
+}
+
+fn fingerprints(engine: &mut dyn Engine) -> Result<(), String> {
+    let slot = engine.allocate().map_err(|error| error.to_string())?;
+    let (slot, first) = engine.fingerprint(slot).map_err(|rejected| rejected.error.to_string())?;
+    let (slot, second) = engine.fingerprint(slot).map_err(|rejected| rejected.error.to_string())?;
+    equal(&second, &first, "hash")?;
+    run_and_compare(engine, slot, 1, 6).map(drop)
 }
 
 /// Submits `rows` rows of a pattern made from `seed` and checks that they come back.

@@ -12,9 +12,13 @@
 
 pub mod conformance;
 pub mod fake;
+mod fingerprint;
 mod memory;
+mod timeline;
 
+pub use fingerprint::{fill_fixed, fingerprint_bytes};
 pub use memory::{HeapMemory, HostMemory, Slot};
+pub use timeline::{Span, Timeline};
 
 /// The element kind of a row of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -184,6 +188,19 @@ pub trait Engine {
     /// [`EngineErrorKind::DeviceLost`]. `rows` of 0 or more than the batch, or a slot of another size, is
     /// [`EngineErrorKind::Shape`].
     fn submit(&mut self, slot: Slot, rows: usize) -> Result<Box<dyn Completion>, Rejected>;
+
+    /// Runs one fixed batch and gives the hash of what came out: engines of equal spec whose results may stand side by side
+    /// in one volume give the same. Blocks; for start-up.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    fn fingerprint(&mut self, mut slot: Slot) -> Result<(Slot, u64), Rejected> {
+        let (kind, rows) = (self.spec().input, self.spec().batch);
+        fill_fixed(kind, 0, slot.input.bytes_mut());
+        let slot = self.submit(slot, rows)?.wait()?;
+        let hash = fingerprint_bytes(slot.output.bytes());
+        Ok((slot, hash))
+    }
 }
 
 /// A batch under way on a device.

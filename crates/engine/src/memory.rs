@@ -8,6 +8,9 @@ pub trait HostMemory: Send + Sync {
     fn bytes(&self) -> &[u8];
     /// The memory, to write.
     fn bytes_mut(&mut self) -> &mut [u8];
+    /// Told by an engine before a device starts to use the memory and after it has stopped, so that memory which a device
+    /// reaches by itself can check that nobody touches it in between.
+    fn set_in_flight(&self, _in_flight: bool) {}
 }
 
 /// Ordinary heap memory.
@@ -41,6 +44,14 @@ pub struct Slot {
     pub input: Box<dyn HostMemory>,
     /// `batch` output rows.
     pub output: Box<dyn HostMemory>,
+}
+
+impl Slot {
+    /// Tells both halves whether a device is using them.
+    pub fn set_in_flight(&self, in_flight: bool) {
+        self.input.set_in_flight(in_flight);
+        self.output.set_in_flight(in_flight);
+    }
 }
 
 impl fmt::Debug for Slot {

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 
 use crate::cut::cut;
 use crate::fault::{Fault, Stage};
+use crate::home::Home;
 use crate::messages::{Batch, PreparedStep, Row, StepInput};
 use crate::shared::Shared;
 
@@ -20,7 +21,7 @@ pub(crate) async fn batch(
     shared: Arc<Shared>,
     steps: Receiver<PreparedStep>,
     slots: Receiver<Slot>,
-    out: Sender<Batch>,
+    (out, home): (Sender<Batch>, Home),
 ) -> Result<(), Fault> {
     let mut waiting: Vec<(Row, Arc<StepInput>)> = Vec::with_capacity(shared.spec.batch);
     let mut sequence = 0;
@@ -29,7 +30,7 @@ pub(crate) async fn batch(
             waiting.push((Row { patch, context: Arc::clone(&context) }, Arc::clone(&input)));
             if waiting.len() == shared.spec.batch {
                 let full = std::mem::replace(&mut waiting, Vec::with_capacity(shared.spec.batch));
-                if !send(&shared, &slots, &out, sequence, full).await? {
+                if !send(&shared, &slots, (&out, &home), sequence, full).await? {
                     return Ok(());
                 }
                 sequence += 1;
@@ -37,7 +38,7 @@ pub(crate) async fn batch(
         }
     }
     if !waiting.is_empty() && !shared.faults.cancel().is_cancelled() {
-        send(&shared, &slots, &out, sequence, waiting).await?;
+        send(&shared, &slots, (&out, &home), sequence, waiting).await?;
     }
     Ok(())
 }
@@ -46,7 +47,7 @@ pub(crate) async fn batch(
 async fn send(
     shared: &Arc<Shared>,
     slots: &Receiver<Slot>,
-    out: &Sender<Batch>,
+    (out, home): (&Sender<Batch>, &Home),
     sequence: u64,
     rows: Vec<(Row, Arc<StepInput>)>,
 ) -> Result<bool, Fault> {
@@ -54,7 +55,7 @@ async fn send(
     let filling = Arc::clone(shared);
     let work = move || filling.meters.prepare.work(|| fill(&filling, slot, rows));
     let (slot, rows) = shared.cpu.run(work).await.map_err(|error| Fault::volume(Stage::Prepare, &error))?;
-    let batch = Batch { sequence, slot, rows };
+    let batch = Batch { sequence, slot, rows, home: home.clone() };
     let sent = shared.meters.batch.waiting(out.send(batch)).await.is_ok();
     shared.meters.batch.work(|| ());
     Ok(sent)

@@ -3,16 +3,22 @@
 //! In front of it: the one channel that all devices share; the idle device takes the next batch. Behind it: flights, in any
 //! order. Bounded by the slots, which the engines allocate once, before the first voxel is read. A device thread never awaits and
 //! never touches storage.
+//!
+//! A device that is lost or has no memory left retires: its batches go back to a queue that the others take from first. With no
+//! other left, that is the fault of the run. All devices must give the same bytes for one fixed batch before a run begins, so that it
+//! does not matter which of them took what; a processor and a GPU do not, and cannot share a run.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use async_channel::{Receiver, Sender};
+use futures::future::{Either, select};
 use haloflow_engine::{Engine, EngineError, EngineFactory, EngineSpec, Rejected, Slot};
 use tokio::sync::oneshot;
 
 use crate::fault::{Fault, FaultKind, Faults, Stage};
+use crate::home::{Fleet, Home, device_is_at_fault};
 use crate::messages::{Batch, Flight, Row};
 use crate::meter::Meters;
 
@@ -20,6 +26,9 @@ use crate::meter::Meters;
 #[derive(Clone)]
 pub(crate) struct DevicePorts {
     pub(crate) batches: Receiver<Batch>,
+    /// Batches that another device could not do.
+    pub(crate) returned: Receiver<Batch>,
+    pub(crate) fleet: Arc<Fleet>,
     pub(crate) flights: Sender<Flight>,
     pub(crate) meters: Arc<Meters>,
     pub(crate) faults: Faults,
@@ -32,6 +41,8 @@ pub(crate) struct Device {
     pub(crate) description: String,
     pub(crate) start_seconds: f64,
     pub(crate) slots: Vec<Slot>,
+    /// What it makes of the fixed batch, if there is a device to compare with.
+    fingerprint: Option<u64>,
     thread: JoinHandle<()>,
 }
 
@@ -39,6 +50,7 @@ struct Ready {
     spec: EngineSpec,
     description: String,
     slots: Vec<Slot>,
+    fingerprint: Option<u64>,
 }
 
 /// Starts the devices one after the other: each loads and warms up its engine on its own thread and allocates `slots` slots.
@@ -51,11 +63,13 @@ pub(crate) async fn start(
     ports: DevicePorts,
 ) -> Result<Vec<Device>, Fault> {
     let mut devices: Vec<Device> = Vec::with_capacity(factories.len());
+    let order = Order { slots, compare: factories.len() > 1 };
     for factory in factories {
-        let started = start_one(factory, slots, ports.clone()).await.map(|device| devices.push(device));
+        let started = start_one(factory, order, ports.clone()).await.map(|device| devices.push(device));
         if let Err(fault) = started.and_then(|()| agree(&devices)) {
             ports.faults.report(fault.clone());
             ports.batches.close();
+            ports.returned.close();
             join(devices.into_iter().map(|device| device.into_parts().1).collect(), &ports.faults).await;
             return Err(fault);
         }
@@ -73,25 +87,42 @@ fn agree(devices: &[Device]) -> Result<(), Fault> {
             );
             Err(Fault::new(FaultKind::Engine, Stage::Device, message))
         }
+        [first, .., last] if first.fingerprint != last.fingerprint => {
+            let message = format!(
+                "{} and {} give different bytes for the same input, so the result would depend on which of them took which patch; run on \
+                 devices of one model only",
+                first.name, last.name
+            );
+            Err(Fault::new(FaultKind::Engine, Stage::Device, message))
+        }
         _ => Ok(()),
     }
 }
 
-async fn start_one(factory: Box<dyn EngineFactory>, slots: usize, ports: DevicePorts) -> Result<Device, Fault> {
+/// What a device is to do at its start.
+#[derive(Clone, Copy)]
+struct Order {
+    /// Slots to allocate.
+    slots: usize,
+    /// Whether it is to run the fixed batch.
+    compare: bool,
+}
+
+async fn start_one(factory: Box<dyn EngineFactory>, order: Order, ports: DevicePorts) -> Result<Device, Fault> {
     let started = Instant::now();
     let name = factory.device();
     let (tell, told) = oneshot::channel();
     let faults = ports.faults.clone();
     let thread = std::thread::Builder::new()
         .name(format!("device-{name}"))
-        .spawn(move || own(factory, slots, tell, &ports))
+        .spawn(move || own(factory, order, tell, &ports))
         .map_err(|error| {
             Fault::new(FaultKind::Internal, Stage::Device, format!("no thread could be started for {name}: {error}"))
         })?;
     let fault = match told.await {
-        Ok(Ok(Ready { spec, description, slots })) => {
+        Ok(Ok(Ready { spec, description, slots, fingerprint })) => {
             let start_seconds = started.elapsed().as_secs_f64();
-            return Ok(Device { name, spec, description, start_seconds, slots, thread });
+            return Ok(Device { name, spec, description, start_seconds, slots, fingerprint, thread });
         }
         Ok(Err(error)) => Fault::engine(&error),
         Err(_) => Fault::defect(Stage::Device, &format!("the thread of {name} ended while it started")),
@@ -103,15 +134,14 @@ async fn start_one(factory: Box<dyn EngineFactory>, slots: usize, ports: DeviceP
 /// The life of a device thread.
 fn own(
     factory: Box<dyn EngineFactory>,
-    slots: usize,
+    order: Order,
     tell: oneshot::Sender<Result<Ready, EngineError>>,
     ports: &DevicePorts,
 ) {
     let name = factory.device();
     let life = std::panic::AssertUnwindSafe(|| {
         let made = factory.make().and_then(|mut engine| {
-            let slots = (0..slots).map(|_| engine.allocate()).collect::<Result<_, _>>()?;
-            let ready = Ready { spec: engine.spec().clone(), description: engine.describe(), slots };
+            let ready = ready(engine.as_mut(), order)?;
             Ok((engine, ready))
         });
         match made {
@@ -128,22 +158,62 @@ fn own(
     }
 }
 
-/// Takes batches until there are none or the run is cancelled.
+/// Allocates the slots and, if asked to, runs the fixed batch.
+fn ready(engine: &mut dyn Engine, order: Order) -> Result<Ready, EngineError> {
+    let mut slots: Vec<Slot> = (0..order.slots).map(|_| engine.allocate()).collect::<Result<_, _>>()?;
+    let mut fingerprint = None;
+    if order.compare
+        && let Some(slot) = slots.pop()
+    {
+        let (slot, hash) = engine.fingerprint(slot).map_err(|Rejected { error, .. }| error)?;
+        slots.push(slot);
+        fingerprint = Some(hash);
+    }
+    Ok(Ready { spec: engine.spec().clone(), description: engine.describe(), slots, fingerprint })
+}
+
+/// Takes batches until there are none, the run is cancelled or the device cannot go on.
 fn serve(engine: &mut dyn Engine, ports: &DevicePorts) {
     let meter = &ports.meters.device;
-    while let Ok(Batch { sequence, slot, rows }) = meter.wait(|| ports.batches.recv_blocking()) {
+    while let Some(Batch { sequence, slot, rows, home }) = meter.wait(|| next_batch(ports)) {
         if ports.faults.cancel().is_cancelled() {
             return;
         }
         match meter.work(|| engine.submit(slot, rows.len())) {
             Ok(completion) => {
-                let flight = Flight { sequence, rows, completion };
+                let flight = Flight { sequence, rows, completion, home };
                 if meter.wait(|| ports.flights.send_blocking(flight)).is_err() {
                     return;
                 }
             }
+            Err(Rejected { slot, error }) if device_is_at_fault(&error) => {
+                return retire(ports, &error, Batch { sequence, slot, rows, home });
+            }
             Err(Rejected { error, .. }) => return ports.faults.report(failed(&error, &rows)),
         }
+    }
+}
+
+/// The next batch, one that came back before one that is new. None if all have landed.
+fn next_batch(ports: &DevicePorts) -> Option<Batch> {
+    futures::executor::block_on(async {
+        let (returned, new) = (std::pin::pin!(ports.returned.recv()), std::pin::pin!(ports.batches.recv()));
+        match select(returned, new).await {
+            Either::Left((batch, _)) => batch.ok(),
+            Either::Right((Ok(batch), _)) => Some(batch),
+            // No new ones will come; others may still come back.
+            Either::Right((Err(_), returned)) => returned.await.ok(),
+        }
+    })
+}
+
+/// Leaves the run to the other devices, or ends it if there is none.
+fn retire(ports: &DevicePorts, error: &EngineError, batch: Batch) {
+    if ports.fleet.retire(error) {
+        tracing::warn!(device = error.device, "the device retires and the others go on: {}", error.message);
+        Home::send(batch);
+    } else {
+        ports.faults.report(failed(error, &batch.rows));
     }
 }
 
@@ -180,3 +250,6 @@ impl Device {
         (self.slots, DeviceThread { name: self.name, thread: self.thread })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,9 +18,11 @@ pub mod progress;
 pub mod report;
 pub mod settings;
 pub mod statistics;
+pub mod trace;
 
 mod batch;
 mod device;
+mod home;
 mod merge;
 mod messages;
 mod open;

@@ -19,7 +19,8 @@ use crate::accumulate::{Accumulator, Given};
 use crate::budget::Lease;
 use crate::device::failed;
 use crate::fault::{Fault, Stage};
-use crate::messages::{FinishedTile, Flight, Row};
+use crate::home::Home;
+use crate::messages::{Batch, FinishedTile, Flight, Row};
 use crate::normalise::Affine;
 use crate::shared::Shared;
 
@@ -57,7 +58,7 @@ pub(crate) async fn merge(
     let mut next = 0;
     let mut landing = std::pin::pin!(flights.map(|flight| land(&shared, flight)).buffer_unordered(usize::MAX));
     while let Some(landed) = shared.meters.merge.waiting(landing.next()).await {
-        let landed = landed?;
+        let Some(landed) = landed? else { continue };
         early.insert(landed.sequence, landed);
         while let Some(Landed { rows, slot, .. }) = early.remove(&next) {
             next += 1;
@@ -75,11 +76,17 @@ pub(crate) async fn merge(
     Ok(())
 }
 
-/// Waits for a batch to come back, on a thread that may block.
-async fn land(shared: &Shared, flight: Flight) -> Result<Landed, Fault> {
-    let Flight { sequence, rows, completion } = flight;
+/// Waits for a batch to come back, on a thread that may block; nothing if it has to go to another device.
+async fn land(shared: &Shared, flight: Flight) -> Result<Option<Landed>, Fault> {
+    let Flight { sequence, rows, completion, home } = flight;
     match shared.tasks.spawn_blocking(move || completion.wait()).await {
-        Ok(Ok(slot)) => Ok(Landed { sequence, rows, slot }),
+        Ok(Ok(slot)) => Ok(Some(Landed { sequence, rows, slot })),
+        Ok(Err(Rejected { error, slot })) if home.is_open_after(&error) => {
+            // The device's own thread learns of it by its next batch.
+            tracing::warn!(device = error.device, "a batch goes to another device: {}", error.message);
+            Home::send(Batch { sequence, slot, rows, home });
+            Ok(None)
+        }
         Ok(Err(Rejected { error, .. })) => Err(failed(&error, &rows)),
         Err(error) => Err(Fault::panicked(Stage::Device, &error)),
     }

@@ -8,6 +8,7 @@ use haloflow_geometry::{Box3, Step, Zyx};
 use haloflow_volume::Brick;
 
 use crate::budget::Lease;
+use crate::home::Home;
 use crate::normalise::{Affine, Normaliser};
 
 /// A step whose input has been read: from the read stage to the batch stage.
@@ -54,6 +55,7 @@ pub(crate) struct Batch {
     pub(crate) sequence: u64,
     pub(crate) slot: Slot,
     pub(crate) rows: Vec<Row>,
+    pub(crate) home: Home,
 }
 
 /// A batch that a device has started: from the device stage to the merge stage, in any order.
@@ -61,6 +63,7 @@ pub(crate) struct Flight {
     pub(crate) sequence: u64,
     pub(crate) rows: Vec<Row>,
     pub(crate) completion: Box<dyn Completion>,
+    pub(crate) home: Home,
 }
 
 /// A tile with all its contributions: from the merge stage to the write stage.

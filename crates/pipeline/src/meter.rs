@@ -1,8 +1,10 @@
 //! How long each stage worked and how long it waited.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use haloflow_engine::{Span, Timeline};
 use serde::Serialize;
 
 /// The clock of one stage. Several tasks may add to it, so its seconds can exceed the run's.
@@ -11,6 +13,8 @@ pub struct Meter {
     working: AtomicU64,
     waiting: AtomicU64,
     items: AtomicU64,
+    /// Where work is drawn, and under which name.
+    timeline: Option<(Arc<Timeline>, &'static str)>,
 }
 
 /// What a [`Meter`] showed.
@@ -31,6 +35,9 @@ impl Meter {
         let result = work();
         self.working.fetch_add(nanos(start), Ordering::Relaxed);
         self.items.fetch_add(1, Ordering::Relaxed);
+        if let Some((timeline, name)) = &self.timeline {
+            timeline.add_here(name, start);
+        }
         result
     }
 
@@ -40,6 +47,10 @@ impl Meter {
         let result = work.await;
         self.working.fetch_add(nanos(start), Ordering::Relaxed);
         self.items.fetch_add(1, Ordering::Relaxed);
+        if let Some((timeline, name)) = &self.timeline {
+            // A task moves between threads: it is drawn on its stage's line.
+            timeline.add(Span { track: (*name).to_owned(), name, start, end: Instant::now() });
+        }
         result
     }
 
@@ -90,4 +101,22 @@ pub struct Meters {
     pub merge: Meter,
     /// Casting, encoding and storing a tile.
     pub write: Meter,
+}
+
+impl Meters {
+    /// Meters whose work is drawn on `timeline`, if there is one.
+    #[must_use]
+    pub fn drawn_on(timeline: Option<&Arc<Timeline>>) -> Self {
+        let meter =
+            |name| Meter { timeline: timeline.map(|timeline| (Arc::clone(timeline), name)), ..Meter::default() };
+        Self {
+            read: meter("read"),
+            prepare: meter("prepare"),
+            // Forming a batch is waiting; what work it does is drawn as `prepare`.
+            batch: Meter::default(),
+            device: meter("submit"),
+            merge: meter("merge"),
+            write: meter("write"),
+        }
+    }
 }

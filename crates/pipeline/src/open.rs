@@ -1,8 +1,8 @@
 //! Open: everything that is checked and settled before a run may create anything.
 
-use haloflow_engine::EngineSpec;
+use haloflow_engine::{ElementKind, EngineSpec};
 use haloflow_geometry::{Column, Plan};
-use haloflow_volume::{CpuPool, Environment, OutputPlan, VolumeReader};
+use haloflow_volume::{CpuPool, Element, Environment, OutputPlan, VolumeReader};
 
 use crate::fault::{Fault, FaultKind, Stage};
 use crate::memory::{Demand, MemorySplit, split};
@@ -113,6 +113,18 @@ impl Opened {
             ));
         }
         Ok(())
+    }
+
+    /// Warns if voxels may be too large for the kind of the batch: they would become infinite without a word.
+    pub(crate) fn warn_about_overflow(&self, settings: &RunSettings, spec: &EngineSpec) {
+        let element = self.reader.element();
+        let unbounded = settings.values.normalisation == Normalisation::None && settings.values.clip.is_none();
+        if spec.input == ElementKind::F16 && unbounded && !matches!(element, Element::U8 | Element::I8 | Element::I16) {
+            tracing::warn!(
+                "the network computes in f16, which ends at 65504, and gets voxels of {element} without normalisation: larger ones become \
+                 infinite; `--kind bf16`, `--no-amp` or a `--normalize` avoid that"
+            );
+        }
     }
 
     /// Chooses the column and splits the memory.

@@ -110,6 +110,8 @@ pub struct DeviceReport {
     pub description: String,
     /// Seconds until it was warm.
     pub start_seconds: f64,
+    /// Why it stopped before the end and left its work to the others, if it did.
+    pub retired: Option<String>,
 }
 
 /// Seconds by the clock.

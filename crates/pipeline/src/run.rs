@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use haloflow_engine::{EngineFactory, EngineSpec};
+use haloflow_engine::{EngineFactory, EngineSpec, Timeline};
 use haloflow_volume::Environment;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,6 +32,8 @@ pub struct Run {
     pub cancel: CancellationToken,
     /// Moved as the run goes on.
     pub progress: Arc<Progress>,
+    /// Where the stages draw their work, if anybody wants to see it.
+    pub timeline: Option<Arc<Timeline>>,
 }
 
 /// A run that has begun.
@@ -57,7 +59,7 @@ impl Run {
         let mut running = Running {
             settings: self.settings,
             environment: self.environment,
-            meters: Arc::default(),
+            meters: Arc::new(Meters::drawn_on(self.timeline.as_ref())),
             progress: self.progress,
             faults: Faults::new(self.cancel.child_token()),
             report: Report { version: env!("CARGO_PKG_VERSION").into(), ..Report::default() },
@@ -84,13 +86,22 @@ impl Running {
         let channels = DeviceChannels::new(factories.len(), factories.len() * per_device);
         let ports = DevicePorts {
             batches: channels.batches_out,
+            returned: channels.returned,
+            fleet: Arc::clone(channels.home.fleet()),
             flights: channels.flights_in,
             meters: Arc::clone(&self.meters),
             faults: self.faults.clone(),
         };
         let devices = device::start(factories, per_device, ports).await?;
         self.report.seconds.devices = began.elapsed().as_secs_f64();
-        self.run_on(devices, opened, Channels { batches: channels.batches_in, flights: channels.flights_out }).await
+        let fleet = Arc::clone(channels.home.fleet());
+        let channels = Channels { batches: channels.batches_in, flights: channels.flights_out, home: channels.home };
+        let ended = self.run_on(devices, opened, channels).await;
+        for error in fleet.retired() {
+            let report = self.report.devices.iter_mut().find(|report| report.name == error.device);
+            report.into_iter().for_each(|report| report.retired = Some(error.message.clone()));
+        }
+        ended
     }
 
     /// Settles what depends on the model, creates the outputs and streams. The devices' threads are joined in every case.
@@ -124,6 +135,7 @@ impl Running {
     /// Everything between warm devices and the first step: channels, memory, statistics, and at last the outputs.
     async fn settle(&mut self, opened: Opened, spec: EngineSpec, slots: usize) -> Result<Arc<Shared>, Fault> {
         opened.check_model(&spec)?;
+        opened.warn_about_overflow(&self.settings, &spec);
         let (column, memory) = opened.split(&self.settings, &spec, slots)?;
         self.report.memory = memory;
         self.report.work.column = [column.y, column.x];
@@ -223,6 +235,7 @@ impl Device {
             name: self.name.clone(),
             description: self.description.clone(),
             start_seconds: self.start_seconds,
+            retired: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::device::{DeviceThread, join};
 use crate::fault::{Fault, Stage};
+use crate::home::Home;
 use crate::messages::{Batch, Flight};
 use crate::shared::Shared;
 use crate::{batch, merge, read, write};
@@ -28,6 +29,10 @@ pub(crate) struct DeviceChannels {
     pub(crate) flights_in: Sender<Flight>,
     /// Where flights are taken.
     pub(crate) flights_out: Receiver<Flight>,
+    /// What batches get on their way.
+    pub(crate) home: Home,
+    /// Where devices find batches that another device could not do.
+    pub(crate) returned: Receiver<Batch>,
 }
 
 impl DeviceChannels {
@@ -35,13 +40,14 @@ impl DeviceChannels {
     pub(crate) fn new(devices: usize, slots: usize) -> Self {
         let (batches_in, batches_out) = bounded(devices.max(1));
         let (flights_in, flights_out) = bounded(slots.max(1));
-        Self { batches_in, batches_out, flights_in, flights_out }
+        let (home, returned) = Home::new(devices, slots);
+        Self { batches_in, batches_out, flights_in, flights_out, home, returned }
     }
 }
 
 /// Runs all stages to their end, or until the first fault has stopped them, and joins the device threads.
 pub(crate) async fn stream(shared: &Arc<Shared>, slots: Vec<Slot>, devices: Vec<DeviceThread>, channels: Channels) {
-    let Channels { batches, flights } = channels;
+    let Channels { batches, flights, home } = channels;
     let (free_in, free_out) = bounded(slots.len().max(1));
     for slot in slots {
         // The channel has room for every slot.
@@ -51,7 +57,7 @@ pub(crate) async fn stream(shared: &Arc<Shared>, slots: Vec<Slot>, devices: Vec<
     let (finished_in, finished_out) = bounded(FINISHED);
     let mut stages = JoinSet::new();
     spawn(&mut stages, shared, Stage::Read, read::read(Arc::clone(shared), prepared_in));
-    spawn(&mut stages, shared, Stage::Batch, batch::batch(Arc::clone(shared), prepared_out, free_out, batches));
+    spawn(&mut stages, shared, Stage::Batch, batch::batch(Arc::clone(shared), prepared_out, free_out, (batches, home)));
     spawn(&mut stages, shared, Stage::Merge, merge::merge(Arc::clone(shared), flights, free_in, finished_in));
     spawn(&mut stages, shared, Stage::Write, write::write(Arc::clone(shared), finished_out));
     while let Some(ended) = stages.join_next().await {
@@ -70,6 +76,8 @@ pub(crate) struct Channels {
     pub(crate) batches: Sender<Batch>,
     /// Where the merge stage takes flights.
     pub(crate) flights: Receiver<Flight>,
+    /// What the batch stage gives every batch.
+    pub(crate) home: Home,
 }
 
 /// Runs a stage until it ends, fails or is cancelled. When it ends its channel ends are dropped, which ends its neighbours.
