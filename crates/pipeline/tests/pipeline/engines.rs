@@ -72,6 +72,10 @@ impl Engine for LateEngine {
         let inner = self.inner.submit(slot, rows)?;
         Ok(Box::new(LateCompletion { inner, wait: self.director.submitted() }))
     }
+
+    fn fingerprint(&mut self, slot: Slot) -> Result<(Slot, u64), Rejected> {
+        self.inner.fingerprint(slot)
+    }
 }
 
 impl Drop for LateEngine {

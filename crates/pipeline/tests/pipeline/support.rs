@@ -45,9 +45,21 @@ impl Volume {
 /// Runs `work` to its end on a runtime of its own. The limit is no part of any test: it turns a hang into a failure.
 pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let ended = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), work).await });
-    runtime.shutdown_background();
+    let runtime = Background(Some(runtime));
+    let ended =
+        runtime.0.as_ref().unwrap().block_on(async { tokio::time::timeout(Duration::from_secs(60), work).await });
     ended.expect("the run hangs")
+}
+
+/// A runtime that does not wait for its threads when it goes, so that a test that fails while an engine hangs can fail.
+struct Background(Option<tokio::runtime::Runtime>);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 fn cpu() -> CpuPool {
@@ -206,6 +218,7 @@ pub(crate) fn prepare(settings: &RunSettings, environment: &Environment, factori
         factories,
         cancel: CancellationToken::new(),
         progress: Arc::default(),
+        timeline: None,
     }
 }
 

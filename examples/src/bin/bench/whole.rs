@@ -106,6 +106,7 @@ pub(crate) async fn run(settings: &RunSettings) -> Result<(Report, Duration)> {
         factories: vec![Box::new(Fake::identity("cpu", spec(settings)))],
         cancel: CancellationToken::new(),
         progress: Arc::new(Progress::default()),
+        timeline: None,
     };
     let began = Instant::now();
     let (report, ended) = run.execute().await;
