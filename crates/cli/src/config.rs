@@ -113,6 +113,21 @@ mod tests {
     }
 
     #[test]
+    fn a_run_uses_the_processor_or_gpus() {
+        let machine = crate::machine::Machine { cores: 4, memory: 1 << 34, cuda_devices: 2 };
+        let of = |line: &[&str]| {
+            let needed = ["--in", "a", "--out", "b", "--model", "c"];
+            crate::settings::settings(&command(&[&needed, line].concat()).args, &machine)
+        };
+        let told = of(&["--devices", "cpu", "cuda:1"]).unwrap_err();
+        assert!(told[0].starts_with("`devices` names cpu and cuda"), "{told:?}");
+        for (mode, graph) in [("default", false), ("reduce-overhead", true), ("max-autotune-no-cudagraphs", false)] {
+            let engines = of(&["--devices", "cuda", "--compile-mode", mode, "--batch", "auto"]).unwrap().engines;
+            assert_eq!(engines.iter().map(|engine| engine.graph).collect::<Vec<_>>(), [graph; 2]);
+        }
+    }
+
+    #[test]
     fn a_wrong_value_names_its_key() {
         let file = file("batch = 'many'\n");
         let told = effective(&command(&["--config", file.path().to_str().unwrap()])).unwrap_err();

@@ -89,3 +89,17 @@ pub(crate) fn percentage([lower, upper]: [f64; 2], errors: &mut Errors) {
         ));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Auto, BatchSize};
+
+    #[test]
+    fn a_batch_is_a_number_or_auto() {
+        assert_eq!("64".parse(), Ok(BatchSize::Patches(64)));
+        assert_eq!("auto".parse(), Ok(BatchSize::Found(Auto::Auto)));
+        assert!("all".parse::<BatchSize>().is_err());
+        let keys: std::collections::HashMap<String, BatchSize> = toml::from_str("a = 'auto'\nb = 8").unwrap();
+        assert_eq!((keys["a"], keys["b"]), (BatchSize::Found(Auto::Auto), BatchSize::Patches(8)));
+    }
+}
