@@ -294,6 +294,8 @@ fn engines(
         .iter()
         .map(|&device| TorchOptions {
             model: model.clone(),
+            compiled: None,
+            graph: false,
             device,
             batch: run.resources.batch,
             patch: run.layout.patch,

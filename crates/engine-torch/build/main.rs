@@ -8,7 +8,9 @@ include!("link.rs");
 
 fn main() {
     println!("cargo::rerun-if-changed=build");
-    println!("cargo::rerun-if-changed=src/module.cc");
+    for source in ["src/guard.h", "src/module.cc", "src/package.cc"] {
+        println!("cargo::rerun-if-changed={source}");
+    }
     // Given by torch-sys.
     let Some(lib_dir) = std::env::var_os("DEP_TCH_LIBTORCH_LIB").map(PathBuf::from) else {
         println!("cargo::error=torch-sys did not say where libtorch is: run `cargo xtask setup` and build again.");
@@ -34,5 +36,6 @@ fn compile(lib_dir: &Path) {
         .flag(include.join("torch/csrc/api/include").as_os_str())
         .flag("-Wall")
         .file("src/module.cc")
+        .file("src/package.cc")
         .compile("haloflow_torch");
 }

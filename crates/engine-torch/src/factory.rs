@@ -6,6 +6,7 @@ use tch::{Device, Tensor};
 use crate::cause::Cause;
 use crate::engine::TorchEngine;
 use crate::ffi;
+use crate::form::{self, Ready};
 use crate::model::Model;
 use crate::options::{TorchDevice, TorchOptions};
 use crate::shape::{check_channels, check_positive, output_channels, output_kind, plural, tensor_size, torch_kind};
@@ -42,12 +43,11 @@ fn make(options: &TorchOptions, name: &str) -> Result<TorchEngine, Cause> {
     check_positive(&asked)?;
     let device = existing_device(options.device)?;
     ffi::configure(options.intra_op_threads, options.tf32, options.cudnn_benchmark)?;
-    let model = Model::load(&options.model, device, options.kind)?;
-    let warm = warm_up(&model, device, asked)?;
+    let Ready { model, warm, not_compiled } = form::ready(options, device, |model| warm_up(model, device, &asked))?;
     if let Some(expected) = options.channels_out {
         check_channels(warm.spec.channels_out, expected)?;
     }
-    let description = describe(&model, options);
+    let description = describe(&model, options, not_compiled.as_deref());
     tracing::debug!(device = name, model = %options.model.display(), %description, "engine ready");
     Ok(TorchEngine { model, device, name: name.to_owned(), description, warm })
 }
@@ -87,7 +87,7 @@ pub(crate) struct Warm {
 }
 
 /// Runs one full batch of zeros and learns from it what the model gives.
-fn warm_up(model: &Model, device: Device, asked: EngineSpec) -> Result<Warm, Cause> {
+fn warm_up(model: &Model, device: Device, asked: &EngineSpec) -> Result<Warm, Cause> {
     let run = || {
         let size = tensor_size(asked.batch, asked.channels_in, asked.patch);
         let input = Tensor::f_zeros(size, (torch_kind(asked.input), device))?;
@@ -103,10 +103,11 @@ fn warm_up(model: &Model, device: Device, asked: EngineSpec) -> Result<Warm, Cau
     run().map_err(|cause: Cause| cause.during("the model failed on a batch of zeros"))
 }
 
-fn describe(model: &Model, options: &TorchOptions) -> String {
+fn describe(model: &Model, options: &TorchOptions, not_compiled: Option<&str>) -> String {
     let runs = match options.device {
         TorchDevice::Cpu => format!("{} intra-op thread{}", options.intra_op_threads, plural(options.intra_op_threads)),
         TorchDevice::Cuda(_) => format!("TF32 {}", if options.tf32 { "on" } else { "off" }),
     };
-    format!("{}, {}, {}, {runs}", model.form(), options.kind, crate::versions())
+    let why = not_compiled.map(|why| format!(" (not compiled: {why})")).unwrap_or_default();
+    format!("{}{why}, {}, {}, {runs}", model.form(), options.kind, crate::versions())
 }

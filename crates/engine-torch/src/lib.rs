@@ -21,6 +21,11 @@
 //! CPU pool (decode, normalise, merge, encode) shares them: its work is short and the scheduler fits it in between. On CUDA
 //! devices the intra-op pool has next to nothing to do and 1 is enough, which leaves the cores to the pipeline.
 //!
+//! # Forms
+//!
+//! An AOTInductor package ([`CompiledForm`]) is tried first where there is one; where it does not load or fails its warm-up the
+//! TorchScript module runs instead, with one warning, and [`describe`](haloflow_engine::Engine::describe) says so.
+//!
 //! # Numbers
 //!
 //! Rows go in, and the model computes, in [`TorchOptions::kind`]. For f32 the output comes back in f32, whatever the model
@@ -32,12 +37,15 @@ mod engine;
 mod factory;
 #[expect(unsafe_code, reason = "the boundary to C++")]
 mod ffi;
+mod form;
 mod message;
 mod model;
 mod options;
+mod package;
 mod shape;
 
 pub use factory::TorchFactory;
+pub use form::CompiledForm;
 pub use options::{TorchDevice, TorchOptions};
 
 /// The number of CUDA devices that libtorch can use, 0 where there is none or no driver.
@@ -53,5 +61,35 @@ pub fn versions() -> String {
         Ok((libtorch, Some((major, minor)))) => format!("libtorch {libtorch}, CUDA {major}.{minor}"),
         Ok((libtorch, None)) => format!("libtorch {libtorch}"),
         Err(_) => "libtorch of unknown version".to_owned(),
+    }
+}
+
+/// libtorch's version without what follows a `+`: `2.11.0`.
+#[must_use]
+pub fn libtorch_version() -> String {
+    let version = ffi::versions().map_or_else(|_| "unknown".to_owned(), |(libtorch, _)| libtorch);
+    version.split('+').next().unwrap_or_default().to_owned()
+}
+
+/// What native code for `device` is made for: `x86_64 AVX512` or `sm_90`.
+#[must_use]
+pub fn architecture(device: TorchDevice) -> String {
+    architecture_of(match device {
+        TorchDevice::Cpu => tch::Device::Cpu,
+        TorchDevice::Cuda(index) => tch::Device::Cuda(index),
+    })
+}
+
+/// Whether native code that was made for `there` runs where [`architecture`] is `here`.
+#[must_use]
+pub fn runs_on(there: &str, here: &str) -> bool {
+    package::runs_on(there, here)
+}
+
+fn architecture_of(device: tch::Device) -> String {
+    let name = ffi::architecture(device).unwrap_or_default();
+    match device {
+        tch::Device::Cpu => format!("{} {name}", std::env::consts::ARCH),
+        _ => format!("sm_{name}"),
     }
 }

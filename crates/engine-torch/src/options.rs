@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use haloflow_engine::ElementKind;
 
+use crate::form::CompiledForm;
+
 /// Where a model runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TorchDevice {
@@ -44,6 +46,10 @@ impl FromStr for TorchDevice {
 pub struct TorchOptions {
     /// The model's file: a TorchScript module that takes `[batch, channel, z, y, x]`.
     pub model: PathBuf,
+    /// A compiled form of it, which is tried first.
+    pub compiled: Option<CompiledForm>,
+    /// Whether CUDA graphs are wanted where the device has them.
+    pub graph: bool,
     /// Where it runs.
     pub device: TorchDevice,
     /// Rows of a full batch.
