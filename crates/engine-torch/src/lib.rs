@@ -71,7 +71,7 @@ pub fn libtorch_version() -> String {
     version.split('+').next().unwrap_or_default().to_owned()
 }
 
-/// What native code for `device` is made for: `x86_64 AVX512` or `sm_90`.
+/// What native code for `device` is made for: the processor's vector instructions as libtorch names them (`AVX512`), or `sm_90`.
 #[must_use]
 pub fn architecture(device: TorchDevice) -> String {
     architecture_of(match device {
@@ -89,7 +89,7 @@ pub fn runs_on(there: &str, here: &str) -> bool {
 fn architecture_of(device: tch::Device) -> String {
     let name = ffi::architecture(device).unwrap_or_default();
     match device {
-        tch::Device::Cpu => format!("{} {name}", std::env::consts::ARCH),
+        tch::Device::Cpu => name,
         _ => format!("sm_{name}"),
     }
 }

@@ -42,13 +42,25 @@ fn every_integer_kind_saturates_exactly_at_its_bounds() {
 #[test]
 fn bounds_that_f32_cannot_hold_are_no_clip_below_and_a_clip_above() {
     let below = 2_147_483_520.0_f32;
-    assert_eq!(cast_to::<i32>(&[below], Element::I32, Rounding::NearestEven), (vec![2_147_483_520], CastCounts::default()));
+    assert_eq!(
+        cast_to::<i32>(&[below], Element::I32, Rounding::NearestEven),
+        (vec![2_147_483_520], CastCounts::default())
+    );
     let high = CastCounts { clipped_high: 1, ..CastCounts::default() };
     assert_eq!(cast_to::<i32>(&[2_147_483_648.0], Element::I32, Rounding::Truncate), (vec![i32::MAX], high));
-    assert_eq!(cast_to::<i32>(&[-2_147_483_648.0], Element::I32, Rounding::Truncate), (vec![i32::MIN], CastCounts::default()));
+    assert_eq!(
+        cast_to::<i32>(&[-2_147_483_648.0], Element::I32, Rounding::Truncate),
+        (vec![i32::MIN], CastCounts::default())
+    );
     assert_eq!(cast_to::<u32>(&[4_294_967_296.0], Element::U32, Rounding::Truncate), (vec![u32::MAX], high));
-    assert_eq!(cast_to::<u64>(&[18_446_744_073_709_551_616.0], Element::U64, Rounding::Truncate), (vec![u64::MAX], high));
-    assert_eq!(cast_to::<i64>(&[9_223_372_036_854_775_808.0], Element::I64, Rounding::Truncate), (vec![i64::MAX], high));
+    assert_eq!(
+        cast_to::<u64>(&[18_446_744_073_709_551_616.0], Element::U64, Rounding::Truncate),
+        (vec![u64::MAX], high)
+    );
+    assert_eq!(
+        cast_to::<i64>(&[9_223_372_036_854_775_808.0], Element::I64, Rounding::Truncate),
+        (vec![i64::MAX], high)
+    );
     let edge = cast_to::<i64>(&[-9_223_372_036_854_775_808.0], Element::I64, Rounding::Truncate);
     assert_eq!(edge, (vec![i64::MIN], CastCounts::default()));
 }

@@ -72,10 +72,14 @@ fn halves_are_rounded_to_nearest_even() {
         let mut row = AlignedBytes::zeroed(8);
         let cutting = Cutting { size: [1, 1, 4], padding: Padding::Zero, kind };
         cut(&brick, &patch, &[Normaliser::identity()], &cutting, &mut row);
-        let expected: Vec<u16> = values.iter().chain([&0.0]).map(|&value| match kind {
-            ElementKind::F16 => f16::from_f32(value).to_bits(),
-            _ => bf16::from_f32(value).to_bits(),
-        }).collect();
+        let expected: Vec<u16> = values
+            .iter()
+            .chain([&0.0])
+            .map(|&value| match kind {
+                ElementKind::F16 => f16::from_f32(value).to_bits(),
+                _ => bf16::from_f32(value).to_bits(),
+            })
+            .collect();
         assert_eq!(row.as_slice::<u16>(), expected, "{kind}");
     }
 }

@@ -9,9 +9,9 @@ fn shifting_and_scaling_round_twice() {
     let normaliser = Normaliser::shift_and_scale(offset, span, 1e-6);
     let first = (f64::from(x) - offset) as f32;
     assert_eq!(normaliser.apply(x), (f64::from(first) / span) as f32);
-    let differs = (0..1000).map(|i| 12345.678_f32 + i as f32).any(|x| {
-        normaliser.apply(x) != ((f64::from(x) - offset) / span) as f32
-    });
+    let differs = (0..1000)
+        .map(|i| 12345.678_f32 + i as f32)
+        .any(|x| normaliser.apply(x) != ((f64::from(x) - offset) / span) as f32);
     assert!(differs, "some value must show the first rounding");
     assert_eq!(normaliser.inverse(), Affine { scale: 0.7, offset: 0.1 });
 }

@@ -6,8 +6,7 @@ use crate::golden_inputs::{golden_json, input};
 
 /// Both percentiles by the two general passes, with the data in `parts` parts.
 fn by_two_passes(data: &[f32], q: [f64; 2], parts: usize) -> Option<[f64; 2]> {
-    let parts: Vec<Values> =
-        data.chunks(data.len().div_ceil(parts).max(1)).map(|part| Values(part.to_vec())).collect();
+    let parts: Vec<Values> = data.chunks(data.len().div_ceil(parts).max(1)).map(|part| Values(part.to_vec())).collect();
     let mut counts = Counts::default();
     for part in &parts {
         let mut own = Counts::default();
@@ -54,8 +53,7 @@ fn percentiles_of_whole_inputs_are_numpys_bit_for_bit() {
         let name = row["input"].as_str().unwrap();
         let input = input(name);
         let voxels = Voxels { element: input.element, bytes: &input.voxels };
-        let as_f32: Vec<f32> =
-            with_samples!(input.element, &input.voxels[..], samples => samples.iter().map(|sample| sample.to_f32()).collect());
+        let as_f32: Vec<f32> = with_samples!(input.element, &input.voxels[..], samples => samples.iter().map(|sample| sample.to_f32()).collect());
         assert_eq!(as_f32.len() as u64, row["n"].as_u64().unwrap());
         let tally = Tally::of(&voxels);
         assert_eq!(tally.is_some(), Tally::suits(input.element));
