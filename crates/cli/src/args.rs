@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::model_args::ModelCommand;
 use crate::typed::BatchSize;
 
 /// Runs neural networks over whole microscopy volumes.
@@ -19,6 +20,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Streams a volume through a network and writes the result
     Run(Box<RunCommand>),
+    /// Shows, exports and compiles models
+    #[command(subcommand)]
+    Model(ModelCommand),
 }
 
 #[derive(Debug, Args)]
@@ -109,15 +113,21 @@ pub(crate) struct RunArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) compressor: Option<String>,
 
-    /// The network: a TorchScript module
-    #[arg(long, visible_alias = "weights", value_name = "FILE", help_heading = "Network")]
+    /// The network: a bundle (folder or zip), a TorchScript module, an AOTInductor package, an exported program, a BioImage.IO
+    /// folder, or weights with --model-type. Modules and packages are code: name only what you trust
+    #[arg(long, visible_alias = "weights", value_name = "PATH", help_heading = "Network")]
     #[serde(alias = "weights", skip_serializing_if = "Option::is_none")]
     pub(crate) model: Option<PathBuf>,
 
-    /// Name of the network's architecture; a TorchScript module carries its own and needs none
+    /// Name of the architecture that the weights are for; they are exported once. A model that carries its own needs none
     #[arg(long, value_name = "NAME", help_heading = "Network")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) model_type: Option<String>,
+
+    /// A TOML file with more names for --model-type
+    #[arg(long, value_name = "FILE", help_heading = "Network")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) registry: Option<PathBuf>,
 
     /// Where to run it: cpu, cuda:N, or cuda for all [default: cuda if there is one, else cpu]
     #[arg(long, value_name = "DEVICE", num_args = 1.., help_heading = "Network")]
@@ -149,10 +159,11 @@ pub(crate) struct RunArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cudnn_benchmark: Option<bool>,
 
-    /// Always run full batches of one fixed shape, as a compiled network needs
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Network")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) compile: Option<bool>,
+    /// Run the compiled form of the network: its own, the cache's, or one that Python makes; the module runs where that fails,
+    /// unless `required` [default: false]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "true|false|required", help_heading = "Network")]
+    #[serde(deserialize_with = "word", skip_serializing_if = "Option::is_none")]
+    pub(crate) compile: Option<String>,
 
     /// default, reduce-overhead, max-autotune or max-autotune-no-cudagraphs [default: default]
     #[arg(long, value_name = "MODE", help_heading = "Network")]
@@ -163,6 +174,16 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "WHEN", help_heading = "Network")]
     #[serde(deserialize_with = "word", skip_serializing_if = "Option::is_none")]
     pub(crate) compile_dynamic: Option<String>,
+
+    /// Folder for what is exported, compiled and unpacked once [default: ~/.cache/haloflow]
+    #[arg(long, value_name = "FOLDER", help_heading = "Network")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cache: Option<PathBuf>,
+
+    /// Python with torch, for exporting and compiling [default: the set-up's]
+    #[arg(long, value_name = "FILE", help_heading = "Network")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) python: Option<PathBuf>,
 
     /// Removed
     #[arg(long, hide = true, num_args = 0, default_missing_value = "true")]

@@ -60,7 +60,8 @@ mod tests {
     use crate::args::Command;
 
     fn command(line: &[&str]) -> RunCommand {
-        let Command::Run(command) = Cli::try_parse_from([&["haloflow", "run"], line].concat()).unwrap().command;
+        let cli = Cli::try_parse_from([&["haloflow", "run"], line].concat()).unwrap();
+        let Command::Run(command) = cli.command else { panic!("not a run") };
         *command
     }
 

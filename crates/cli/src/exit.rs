@@ -1,5 +1,6 @@
 //! The exit codes, after BSD's sysexits.h.
 
+use haloflow_model::ModelErrorKind;
 use haloflow_pipeline::FaultKind;
 
 /// A flag or a key cannot work.
@@ -21,5 +22,13 @@ pub(crate) const fn code(kind: FaultKind) -> u8 {
         FaultKind::Engine | FaultKind::Internal => SOFTWARE,
         FaultKind::Unavailable => UNAVAILABLE,
         FaultKind::Interrupted => INTERRUPTED,
+    }
+}
+
+/// The code of a model that cannot be used.
+pub(crate) const fn model_code(kind: ModelErrorKind) -> u8 {
+    match kind {
+        ModelErrorKind::Usage => USAGE,
+        ModelErrorKind::Data | ModelErrorKind::Python => DATA,
     }
 }

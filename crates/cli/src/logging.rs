@@ -15,7 +15,8 @@ pub(crate) fn start(format: &str, level: &str, bars: &indicatif::MultiProgress) 
         return Err(format!("`log-level` is {level}; allowed are {}", levels.join(", ")));
     }
     let filter = EnvFilter::new(format!(
-        "warn,haloflow={level},haloflow_pipeline={level},haloflow_volume={level},haloflow_engine_torch={level}"
+        "warn,haloflow={level},haloflow_pipeline={level},haloflow_volume={level},haloflow_engine_torch={level},\
+         haloflow_model={level}"
     ));
     let bars = bars.clone();
     let builder = tracing_subscriber::fmt()

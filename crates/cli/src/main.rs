@@ -3,11 +3,16 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod args;
+mod compile;
 mod config;
 mod exit;
 mod logging;
 mod machine;
 mod metrics;
+mod model_args;
+mod model_command;
+mod model_defaults;
+mod models;
 mod run;
 mod settings;
 mod show;
@@ -34,6 +39,7 @@ fn main() -> ExitCode {
     });
     match cli.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { command: Command::Run(command) }) => run::run(&command),
+        Ok(Cli { command: Command::Model(command) }) => model_command::run(&command),
         // Help and version are printed to standard output and end well.
         Err(error) if !error.use_stderr() => {
             drop(error.print());

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use haloflow_engine::{EngineFactory, Timeline};
 use haloflow_engine_torch::{TorchFactory, TorchOptions, fitting_batch};
+use haloflow_model::ModelError;
 use haloflow_pipeline::{Fault, Progress, Report, Run};
 use haloflow_volume::Environment;
 use indicatif::MultiProgress;
@@ -17,7 +18,7 @@ use crate::machine::Machine;
 use crate::metrics::{self, Sample};
 use crate::settings::{Settings, settings};
 use crate::show::{self, Shown};
-use crate::{config, exit, logging, signals};
+use crate::{compile, config, exit, logging, model_defaults, models, signals};
 
 /// Runs the command to its end.
 pub(crate) fn run(command: &RunCommand) -> ExitCode {
@@ -26,9 +27,9 @@ pub(crate) fn run(command: &RunCommand) -> ExitCode {
         Ok(args) => args,
         Err(sentence) => return fail(&[sentence], exit::USAGE),
     };
-    let settings = match settings(&args, &Machine::here()) {
-        Ok(settings) => settings,
-        Err(sentences) => return fail(&sentences, exit::USAGE),
+    let (args, settings) = match settle(args, &Machine::here()) {
+        Ok(settled) => settled,
+        Err((sentences, code)) => return fail(&sentences, code),
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("tokio").build() {
         Ok(runtime) => runtime,
@@ -41,6 +42,23 @@ fn prepare(command: &RunCommand, bars: &MultiProgress) -> Result<RunArgs, String
     let args = config::effective(command)?;
     logging::start(args.log_format.as_deref().unwrap_or("text"), args.log_level.as_deref().unwrap_or("info"), bars)?;
     Ok(args)
+}
+
+/// The settings of a run, its model opened, exported and compiled as far as that is needed and asked for. Nothing of Python is
+/// needed once this is done.
+fn settle(mut args: RunArgs, machine: &Machine) -> Result<(RunArgs, Settings), (Vec<String>, u8)> {
+    let usage = |sentences: Vec<String>| (sentences, exit::USAGE);
+    let unusable = |error: ModelError| (vec![error.message], exit::model_code(error.kind));
+    let Some(opened) = models::open(&args).map_err(unusable)? else {
+        // Without a model: tells what else is missing.
+        return settings(&args, machine).map(|settings| (args, settings)).map_err(usage);
+    };
+    let warnings = model_defaults::fill(&mut args, &opened.model).map_err(|sentence| usage(vec![sentence]))?;
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let mut settings = settings(&args, machine).map_err(usage)?;
+    settings.run.values.after = models::after(&opened.model);
+    compile::attach(&args, &opened, &mut settings.engines).map_err(unusable)?;
+    Ok((args, settings))
 }
 
 async fn execute(args: &RunArgs, mut settings: Settings, bars: &MultiProgress) -> ExitCode {

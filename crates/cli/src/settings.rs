@@ -12,6 +12,7 @@ use haloflow_pipeline::{LatticeChoice, Layout, Resources, RunSettings, Values};
 use haloflow_volume::{InputOptions, OutputRequest, ZarrFormat};
 
 use crate::args::RunArgs;
+use crate::compile::{Compiling, Wish};
 use crate::machine::Machine;
 use crate::typed::{BatchSize, Errors, choose, percentage, positive, triple};
 
@@ -161,6 +162,7 @@ fn values(args: &RunArgs, errors: &mut Errors) -> Values {
         eps,
         clip,
         denormalise: !args.no_output_denormalize.unwrap_or(false),
+        after: Vec::new(),
         padding: choose("pad", args.pad.as_deref().unwrap_or("reflect"), &paddings, errors),
         rounding: choose("rounding", args.rounding.as_deref().unwrap_or("nearest-even"), &words, errors),
         nonfinite: nonfinite(args.nonfinite.as_deref().unwrap_or("fail"), errors),
@@ -282,7 +284,7 @@ fn engines(
     errors: &mut Errors,
 ) -> Vec<TorchOptions> {
     let Some(model) = args.model.clone() else {
-        errors.tell("`model` is missing: name a TorchScript module, for example `--model net.ts`");
+        errors.tell("`model` is missing: name a bundle or a TorchScript module, for example `--model net.ts`");
         return Vec::new();
     };
     let kinds = [("f32", ElementKind::F32), ("f16", ElementKind::F16), ("bf16", ElementKind::Bf16)];
@@ -290,22 +292,13 @@ fn engines(
     if asked.is_some_and(|kind| kind != ElementKind::F32) && args.no_amp == Some(true) {
         errors.tell("`kind` and `no-amp` contradict each other: leave one out");
     }
-    let modes = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"];
-    let graphs = [false, true, true, false];
-    let modes: Vec<(&str, bool)> = modes.into_iter().zip(graphs).collect();
-    let graph = choose("compile-mode", args.compile_mode.as_deref().unwrap_or("default"), &modes, errors);
-    let dynamic = ["auto", "true", "false"];
-    choose(
-        "compile-dynamic",
-        args.compile_dynamic.as_deref().unwrap_or("auto"),
-        &dynamic.map(|word| (word, ())),
-        errors,
-    );
+    let compiling = Compiling::read(args, errors);
     let on_cpu = devices.iter().filter(|device| **device == TorchDevice::Cpu).count().max(1);
     devices
         .iter()
         .map(|&device| TorchOptions {
             model: model.clone(),
+            compiled: None,
             device,
             batch: run.resources.batch,
             patch: run.layout.patch,
@@ -315,11 +308,11 @@ fn engines(
                 TorchDevice::Cuda(_) if !args.no_amp.unwrap_or(false) => ElementKind::F16,
                 _ => ElementKind::F32,
             }),
-            pad_short: args.compile.unwrap_or(false),
+            pad_short: compiling.wish != Wish::Off && !compiling.dynamic,
             intra_op_threads: if device == TorchDevice::Cpu { (machine.cores / on_cpu).max(1) } else { 1 },
             tf32: args.tf32.unwrap_or(false),
             cudnn_benchmark: args.cudnn_benchmark.unwrap_or(false),
-            graph: graph && device != TorchDevice::Cpu,
+            graph: compiling.graph() && device != TorchDevice::Cpu,
             through_ring: false,
             timeline: None,
         })

@@ -6,6 +6,7 @@ use tch::{Device, Tensor};
 use crate::cause::Cause;
 use crate::engine::TorchEngine;
 use crate::ffi;
+use crate::form::{self, Ready};
 use crate::model::Model;
 use crate::options::{TorchDevice, TorchOptions};
 use crate::shape::{check_channels, check_positive, output_channels, output_kind, plural, tensor_size, torch_kind};
@@ -43,10 +44,9 @@ impl EngineFactory for TorchFactory {
 
 fn make(options: &TorchOptions, name: &str) -> Result<TorchEngine, Cause> {
     let (device, asked) = prepare(options)?;
-    let model = load(options, device)?;
-    let warm = warm_up(&model, device, asked)?;
+    let Ready { model, warm, not_compiled } = form::ready(options, device, |model| warm_up(model, device, &asked))?;
     check_wanted_channels(&warm.spec, options)?;
-    let description = describe(&model, options);
+    let description = describe(&model, options, not_compiled.as_deref());
     tracing::debug!(device = name, model = %options.model.display(), %description, "engine ready");
     Ok(TorchEngine { model, device, name: name.to_owned(), description, warm })
 }
@@ -54,10 +54,10 @@ fn make(options: &TorchOptions, name: &str) -> Result<TorchEngine, Cause> {
 /// Makes an engine whose batches go over the device's streams.
 pub(crate) fn make_streamed(options: &TorchOptions) -> Result<StreamedEngine, Cause> {
     let (device, asked) = prepare(options)?;
-    let mut engine = StreamedEngine::make(|| load(options, device), options, device, asked)?;
+    let (mut engine, not_compiled) = StreamedEngine::make(options, device, &asked)?;
     check_wanted_channels(&engine.spec, options)?;
     let graph = if engine.graph.is_some() { ", CUDA graph" } else { "" };
-    engine.description = format!("{}{graph}", describe(&engine.model, options));
+    engine.description = format!("{}{graph}", describe(&engine.model, options, not_compiled.as_deref()));
     tracing::debug!(device = engine.name, model = %options.model.display(), description = engine.description, "engine ready");
     Ok(engine)
 }
@@ -115,7 +115,7 @@ pub(crate) struct Warm {
 }
 
 /// Runs one full batch of zeros and learns from it what the model gives.
-pub(crate) fn warm_up(model: &Model, device: Device, asked: EngineSpec) -> Result<Warm, Cause> {
+pub(crate) fn warm_up(model: &Model, device: Device, asked: &EngineSpec) -> Result<Warm, Cause> {
     let run = || {
         let size = tensor_size(asked.batch, asked.channels_in, asked.patch);
         let input = Tensor::f_zeros(size, (torch_kind(asked.input), device))?;
@@ -131,10 +131,11 @@ pub(crate) fn warm_up(model: &Model, device: Device, asked: EngineSpec) -> Resul
     run().map_err(|cause: Cause| cause.during("the model failed on a batch of zeros"))
 }
 
-fn describe(model: &Model, options: &TorchOptions) -> String {
+fn describe(model: &Model, options: &TorchOptions, not_compiled: Option<&str>) -> String {
     let runs = match options.device {
         TorchDevice::Cpu => format!("{} intra-op thread{}", options.intra_op_threads, plural(options.intra_op_threads)),
         TorchDevice::Cuda(_) => format!("TF32 {}", if options.tf32 { "on" } else { "off" }),
     };
-    format!("{}, {}, {}, {runs}", model.form(), options.kind, crate::versions())
+    let why = not_compiled.map(|why| format!(" (not compiled: {why})")).unwrap_or_default();
+    format!("{}{why}, {}, {}, {runs}", model.form(), options.kind, crate::versions())
 }

@@ -1,4 +1,8 @@
-//! The boundary to C++: the one file with `unsafe`. Everything it offers is safe to call.
+//! The boundary to C++: with its part for packages, the only code with `unsafe`. Everything it offers is safe to call.
+
+mod package;
+
+pub(crate) use package::{Package, architecture, metadata};
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::marker::PhantomData;
@@ -65,12 +69,7 @@ pub(crate) struct ScriptModule {
 impl ScriptModule {
     /// Loads the file at `path` onto `device`, floating-point weights converted to `kind`, and freezes it where possible.
     pub(crate) fn load(path: &Path, device: Device, kind: ElementKind) -> Result<Self, Failure> {
-        let path = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| Failure::Thrown("the path holds a zero byte".to_owned()))?;
-        let index = match device {
-            Device::Cuda(index) => c_int::try_from(index).unwrap_or(c_int::MAX),
-            _ => -1,
-        };
+        let (path, index) = (c_path(path)?, c_device(device));
         let mut raw = null_mut();
         let kind = match kind {
             ElementKind::F32 => 0,
@@ -162,6 +161,19 @@ pub(crate) fn cuda_devices() -> Result<usize, Failure> {
     // SAFETY: `count` is written on success.
     checked(|text| unsafe { haloflow_cuda_devices(&raw mut count, text) })?;
     Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// A path as C++ takes it.
+pub(crate) fn c_path(path: &Path) -> Result<CString, Failure> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| Failure::Thrown("the path holds a zero byte".to_owned()))
+}
+
+/// A device as C++ takes it: negative is the CPU.
+pub(crate) fn c_device(device: Device) -> c_int {
+    match device {
+        Device::Cuda(index) => c_int::try_from(index).unwrap_or(c_int::MAX),
+        _ => -1,
+    }
 }
 
 /// Calls C++ and turns its status and text into a result.

@@ -41,7 +41,7 @@ fn probe(options: &TorchOptions) -> Result<usize, Cause> {
     let mut last = None;
     let found = largest(LARGEST, |batch| {
         let asked = EngineSpec { batch, ..asked_spec(options) };
-        let fits = warm_up(&model, device, asked).map(|warm| warm.spec.slot_bytes() as u64);
+        let fits = warm_up(&model, device, &asked).map(|warm| warm.spec.slot_bytes() as u64);
         let left = fits.and_then(|ring| {
             let (free, total) = memory(device)?;
             // The ring holds two batches, and a graph's buffers one more.

@@ -28,6 +28,11 @@
 //! only puts work on the streams; a completion holds an event, and whoever waits for it sleeps. Whatever fails at an event
 //! happened earlier and cannot be told apart any more, so it is reported as a lost device.
 //!
+//! # Forms
+//!
+//! An AOTInductor package ([`CompiledForm`]) is tried first where there is one; where it does not load or fails its warm-up the
+//! TorchScript module runs instead, with one warning, and [`describe`](haloflow_engine::Engine::describe) says so.
+//!
 //! # Numbers
 //!
 //! Rows go in, and the model computes, in [`TorchOptions::kind`]. For f32 the output comes back in f32, whatever the model
@@ -43,10 +48,12 @@ mod factory;
 #[expect(unsafe_code, reason = "the boundary to C++")]
 mod ffi;
 mod fit;
+mod form;
 mod graph;
 mod message;
 mod model;
 mod options;
+mod package;
 mod ring;
 mod shape;
 #[expect(unsafe_code, reason = "the boundary to C++")]
@@ -57,6 +64,7 @@ pub use bench::DeviceBench;
 pub use check::check_devices;
 pub use factory::TorchFactory;
 pub use fit::fitting_batch;
+pub use form::CompiledForm;
 pub use options::{TorchDevice, TorchOptions};
 
 /// The number of CUDA devices that libtorch can use, 0 where there is none or no driver.
@@ -72,5 +80,35 @@ pub fn versions() -> String {
         Ok((libtorch, Some((major, minor)))) => format!("libtorch {libtorch}, CUDA {major}.{minor}"),
         Ok((libtorch, None)) => format!("libtorch {libtorch}"),
         Err(_) => "libtorch of unknown version".to_owned(),
+    }
+}
+
+/// libtorch's version without what follows a `+`: `2.11.0`.
+#[must_use]
+pub fn libtorch_version() -> String {
+    let version = ffi::versions().map_or_else(|_| "unknown".to_owned(), |(libtorch, _)| libtorch);
+    version.split('+').next().unwrap_or_default().to_owned()
+}
+
+/// What native code for `device` is made for: the processor's vector instructions as libtorch names them (`AVX512`), or `sm_90`.
+#[must_use]
+pub fn architecture(device: TorchDevice) -> String {
+    architecture_of(match device {
+        TorchDevice::Cpu => tch::Device::Cpu,
+        TorchDevice::Cuda(index) => tch::Device::Cuda(index),
+    })
+}
+
+/// Whether native code that was made for `there` runs where [`architecture`] is `here`.
+#[must_use]
+pub fn runs_on(there: &str, here: &str) -> bool {
+    package::runs_on(there, here)
+}
+
+fn architecture_of(device: tch::Device) -> String {
+    let name = ffi::architecture(device).unwrap_or_default();
+    match device {
+        tch::Device::Cpu => name,
+        _ => format!("sm_{name}"),
     }
 }

@@ -1,6 +1,7 @@
 //! What a model is: the one place that knows the forms it may come in.
 //!
-//! Today that is a TorchScript module, traced or scripted. Another form is another variant here and nothing elsewhere.
+//! A TorchScript module, traced or scripted, or an AOTInductor package. Another form is another variant here and nothing
+//! elsewhere.
 
 use std::path::Path;
 
@@ -10,15 +11,24 @@ use tch::{Device, Tensor};
 use crate::cause::Cause;
 use crate::ffi::ScriptModule;
 use crate::message::first_sentence;
+use crate::package::CompiledModel;
+use crate::shape::with_channel_axis;
 
 /// A model on its device, ready to run.
 pub(crate) enum Model {
     /// A TorchScript module.
     TorchScript(ScriptModule),
+    /// An AOTInductor package.
+    Compiled(CompiledModel),
 }
 
 impl Model {
-    /// Loads the model at `path` onto `device`, to compute in `kind`.
+    /// Loads the AOTInductor package at `path` onto `device`. What it computes in was settled when it was made.
+    pub(crate) fn compiled(path: &Path, device: Device) -> Result<Self, Cause> {
+        CompiledModel::load(path, device).map(Self::Compiled)
+    }
+
+    /// Loads the TorchScript module at `path` onto `device`, to compute in `kind`.
     ///
     /// The cause is of kind [`EngineErrorKind::Load`] unless the file is sound and the device is not.
     pub(crate) fn load(path: &Path, device: Device, kind: ElementKind) -> Result<Self, Cause> {
@@ -43,15 +53,18 @@ impl Model {
 
     /// Runs a batch, `[row, channel, z, y, x]`, that is on the model's device. The result may share its memory.
     pub(crate) fn forward(&self, input: &Tensor) -> Result<Tensor, Cause> {
-        match self {
-            Self::TorchScript(module) => Ok(module.forward(input)?),
-        }
+        let output = match self {
+            Self::TorchScript(module) => module.forward(input)?,
+            Self::Compiled(package) => package.forward(input)?,
+        };
+        with_channel_axis(output)
     }
 
     /// The form's name, for reports.
     pub(crate) fn form(&self) -> &'static str {
         match self {
             Self::TorchScript(_) => "TorchScript",
+            Self::Compiled(_) => "AOTInductor package",
         }
     }
 }

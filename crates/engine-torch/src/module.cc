@@ -1,12 +1,11 @@
 // What tch does not offer: a TorchScript module that is prepared for inference, and libtorch's process-wide switches.
-// No exception leaves this file: a function returns a status, and the text of what went wrong in memory from malloc.
 
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -18,36 +17,14 @@
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/version.h>
 
+#include "guard.h"
+
+using haloflow::channels_of;
+using haloflow::device_of;
+using haloflow::guarded;
+using haloflow::NoTensor;
+
 namespace {
-
-// Mirrors `Status` in ffi.rs.
-enum Status : int { kDone = 0, kFailed = 1, kNoTensor = 2 };
-
-struct NoTensor : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-template <typename Body>
-int guarded(char** text, Body body) {
-  try {
-    body();
-    return kDone;
-  } catch (const NoTensor& error) {
-    *text = strdup(error.what());
-    return kNoTensor;
-  } catch (const c10::Error& error) {
-    *text = strdup(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    *text = strdup(error.what());
-  } catch (...) {
-    *text = strdup("an exception of no known kind");
-  }
-  return kFailed;
-}
-
-c10::Device device_of(int index) {
-  return index < 0 ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
-}
 
 // Only what is floating point changes its kind: a table of indices stays one.
 void convert(const at::Tensor& tensor, at::ScalarType kind) {
@@ -73,8 +50,8 @@ at::Tensor the_tensor(const c10::IValue& value) {
   if (value.isTuple() && !value.toTupleRef().elements().empty() && value.toTupleRef().elements()[0].isTensor()) {
     return value.toTupleRef().elements()[0].toTensor();
   }
-  if (value.isList() && value.toListRef().size() == 1 && value.toListRef()[0].isTensor()) {
-    return value.toListRef()[0].toTensor();
+  if (value.isTensorList()) {
+    return channels_of(value.toTensorVector());
   }
   if (value.isGenericDict() && value.toGenericDict().size() == 1 && value.toGenericDict().begin()->value().isTensor()) {
     return value.toGenericDict().begin()->value().toTensor();

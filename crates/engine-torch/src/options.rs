@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use haloflow_engine::{ElementKind, Timeline};
 
+use crate::form::CompiledForm;
+
 /// Where a model runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TorchDevice {
@@ -45,6 +47,8 @@ impl FromStr for TorchDevice {
 pub struct TorchOptions {
     /// The model's file: a TorchScript module that takes `[batch, channel, z, y, x]`.
     pub model: PathBuf,
+    /// A compiled form of it, which is tried first.
+    pub compiled: Option<CompiledForm>,
     /// Where it runs.
     pub device: TorchDevice,
     /// Rows of a full batch.

@@ -1,7 +1,7 @@
 //! Sizes of tensors: what goes in, and whether what comes out fits.
 
 use haloflow_engine::{ElementKind, EngineSpec};
-use tch::Kind;
+use tch::{Kind, Tensor};
 
 use crate::cause::Cause;
 
@@ -27,6 +27,11 @@ pub(crate) fn output_kind(input: ElementKind, output: Kind) -> ElementKind {
         (ElementKind::F16 | ElementKind::Bf16, Kind::BFloat16) => ElementKind::Bf16,
         _ => ElementKind::F32,
     }
+}
+
+/// An output of four axes, `[row, z, y, x]`, with the axis of its one channel; every other as it is.
+pub(crate) fn with_channel_axis(output: Tensor) -> Result<Tensor, Cause> {
+    if output.dim() == 4 { Ok(output.f_unsqueeze(1)?) } else { Ok(output) }
 }
 
 /// Checks that an output of `size` holds `rows` patches, and gives its number of channels.
@@ -83,11 +88,17 @@ mod tests {
     }
 
     #[test]
+    fn an_output_without_a_channel_axis_is_one_channel() {
+        let output = with_channel_axis(Tensor::zeros([2, 8, 9, 10], (Kind::Float, tch::Device::Cpu))).unwrap();
+        assert_eq!(output.size(), [2, 1, 8, 9, 10]);
+    }
+
+    #[test]
     fn an_output_that_does_not_fit_names_both_sides() {
         let table: [(&[i64], [&str; 2]); 3] = [
             (&[4, 1, 4, 9, 10], ["4 x 9 x 10", "8 x 9 x 10"]),
             (&[1, 1, 8, 9, 10], ["1 rows", "batch of 4"]),
-            (&[4, 8, 9, 10], ["4 axes [4, 8, 9, 10]", "[4, channels, 8, 9, 10]"]),
+            (&[4, 9, 10], ["3 axes [4, 9, 10]", "[4, channels, 8, 9, 10]"]),
         ];
         for (size, parts) in table {
             let message = output_channels(size, 4, [8, 9, 10]).unwrap_err().message;

@@ -5,7 +5,8 @@ use tch::{Device, Tensor};
 
 use crate::cause::Cause;
 use crate::clock::Marks;
-use crate::factory::{Warm, warm_up};
+use crate::factory::warm_up;
+use crate::form::{self, Ready};
 use crate::fit;
 use crate::graph::Graph;
 use crate::model::Model;
@@ -26,26 +27,28 @@ pub(crate) struct StreamedEngine {
 }
 
 impl StreamedEngine {
-    /// Warms the model up on a compute stream of its own, makes the ring and, if asked to, captures the graph.
+    /// Warms the model up on a compute stream of its own, makes the ring and, if asked to, captures the graph. Says too why the
+    /// model is not the compiled form, where that was asked for.
     pub(crate) fn make(
-        load: impl FnOnce() -> Result<Model, Cause>,
         options: &TorchOptions,
         device: Device,
-        asked: EngineSpec,
-    ) -> Result<Self, Cause> {
+        asked: &EngineSpec,
+    ) -> Result<(Self, Option<String>), Cause> {
         let name = options.device.to_string();
         let streams = Ring::streams(device)?;
-        let model = load()?;
-        let Warm { spec, .. } = warm_up(&model, device, asked.clone()).map_err(|cause| {
-            fit::with_advice(cause, device, asked.batch, |batch| {
-                warm_up(&model, device, EngineSpec { batch, ..asked.clone() }).map(drop)
+        let Ready { model, warm, not_compiled } = form::ready(options, device, |model| {
+            warm_up(model, device, asked).map_err(|cause| {
+                fit::with_advice(cause, device, asked.batch, |batch| {
+                    warm_up(model, device, &EngineSpec { batch, ..asked.clone() }).map(drop)
+                })
             })
         })?;
+        let spec = warm.spec;
         let ring = Ring::new(device, spec.clone(), streams, options.timeline.clone(), &name)?;
         // The first run tuned and compiled, and the ring has taken memory since: this one finds what all others will.
         warm_up(&model, device, asked)?;
         let graph = if options.graph { captured(&model, device, &spec, &ring, &name) } else { None };
-        Ok(Self { ring, graph, model, device, name, description: String::new(), spec })
+        Ok((Self { ring, graph, model, device, name, description: String::new(), spec }, not_compiled))
     }
 
     /// What runs between two buffers of the device.

@@ -18,6 +18,7 @@ fn own(name: &str) -> PathBuf {
 fn options(model: PathBuf) -> TorchOptions {
     TorchOptions {
         model,
+        compiled: None,
         device: TorchDevice::Cpu,
         batch: 4,
         patch: [6, 7, 8],

@@ -21,6 +21,7 @@ fn own(name: &str) -> PathBuf {
 fn options(model: PathBuf) -> TorchOptions {
     TorchOptions {
         model,
+        compiled: None,
         device: TorchDevice::Cpu,
         batch: 4,
         patch: PATCH,
@@ -163,7 +164,7 @@ fn an_output_that_does_not_fit_is_refused() {
     let table = [
         (golden("two"), "the model gave 2 output channels for 1 output"),
         (own("halves"), "the model gave patches of 3 x 4 x 4 voxels for patches of 6 x 7 x 8"),
-        (own("list_of_two"), "the model gave a list of 2; it must give one tensor"),
+        (own("list_of_two"), "the model gave 2 output channels for 1 output"),
     ];
     for (model, message) in table {
         let error = error_of(options(model));

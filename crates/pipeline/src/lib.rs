@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod accumulate;
+pub mod after;
 pub mod budget;
 pub mod cast;
 pub mod cut;

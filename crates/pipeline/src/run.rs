@@ -172,6 +172,7 @@ impl Running {
             eps: values.eps,
             clip: values.clip,
             denormalise: values.denormalise,
+            after: values.after.clone(),
             padding: values.padding,
             cast: self.settings.cast(element),
             // Steps may be small: read so many at one time that four batches are under way.

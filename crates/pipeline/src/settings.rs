@@ -3,6 +3,7 @@
 use haloflow_geometry::{Geometry, Lattice, Seam, Zyx};
 use haloflow_volume::{Element, InputOptions, OutputRequest};
 
+use crate::after::VoxelStep;
 use crate::cast::{Cast, NonFinite, Rounding};
 use crate::cut::Padding;
 use crate::fault::{Fault, FaultKind, Stage};
@@ -64,6 +65,8 @@ pub struct Values {
     pub clip: Option<[f32; 2]>,
     /// Whether results are brought back into the input's range.
     pub denormalise: bool,
+    /// What is done to every voxel of the result after that, in order.
+    pub after: Vec<VoxelStep>,
     /// What stands in a patch where it reaches past the data.
     pub padding: Padding,
     /// How integer outputs are rounded.

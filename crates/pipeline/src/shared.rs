@@ -7,6 +7,7 @@ use haloflow_geometry::{Column, Plan};
 use haloflow_volume::{CpuPool, VolumeReader, VolumeWriter};
 use tokio_util::task::TaskTracker;
 
+use crate::after::VoxelStep;
 use crate::budget::Budget;
 use crate::cast::Cast;
 use crate::cut::{Cutting, Padding};
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) eps: f64,
     pub(crate) clip: Option<[f32; 2]>,
     pub(crate) denormalise: bool,
+    pub(crate) after: Vec<VoxelStep>,
     pub(crate) padding: Padding,
     pub(crate) cast: Cast,
     /// Steps in reading at one time.

@@ -12,6 +12,7 @@ use haloflow_volume::AlignedBytes;
 use rayon::prelude::*;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::after;
 use crate::cast::{CastCounts, cast};
 use crate::fault::{Fault, FaultKind, Stage};
 use crate::messages::FinishedTile;
@@ -63,6 +64,7 @@ fn finalise(
             if inverse != Affine::IDENTITY {
                 values.iter_mut().for_each(|value| *value = inverse.apply(*value));
             }
+            after::apply(&shared.after, values);
             cast(values, &shared.cast).map_err(|index| not_finite(region, channel, values[index], index))
         })
         .collect::<Result<_, Fault>>()?;

@@ -130,6 +130,7 @@ fn options(arguments: &Arguments, device: TorchDevice) -> Result<TorchOptions> {
     };
     Ok(TorchOptions {
         model: arguments.model.clone(),
+        compiled: None,
         device,
         batch: arguments.batch,
         patch,
