@@ -1,5 +1,4 @@
 //! Lists the Python files that are carried in the binary.
-#![expect(clippy::print_stdout, reason = "printing is how a build script talks to cargo")]
 
 use std::fmt::Write;
 use std::path::Path;

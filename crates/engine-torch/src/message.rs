@@ -36,6 +36,11 @@ pub(crate) fn run_kind(text: &str) -> EngineErrorKind {
 /// TorchScript puts the message last, after a traceback of the model's code; a C++ exception puts it first, before a
 /// backtrace of libtorch's.
 pub(crate) fn meaningful_line(text: &str) -> &str {
+    if text.contains("API call failed") && text.contains("run_func_") {
+        // What a compiled package throws does not cross its boundary: it prints it.
+        return "the compiled package failed; it was given another shape or kind than it was made for, or ran out of memory: it \
+                wrote which to standard error";
+    }
     let before_backtrace = text.split("Exception raised from").next().unwrap_or(text);
     let message = before_backtrace.rsplit_once("<--- HERE");
     let says_something = |line: &&str| !line.trim().is_empty();
@@ -81,6 +86,12 @@ mod tests {
         assert_eq!(first_sentence("not a ZIP archive. This may be"), "not a ZIP archive");
         assert_eq!(meaningful_line("short. Exception raised from x"), "short.");
         assert_eq!(meaningful_line(" \n"), "libtorch gave no reason");
+    }
+
+    #[test]
+    fn a_package_that_fails_says_where_its_reason_is() {
+        let text = "run_func_( container_handle_, input_handles.data() ) API call failed at model_container_runner.cpp, line 144";
+        assert!(meaningful_line(text).contains("standard error"));
     }
 
     #[test]

@@ -71,6 +71,22 @@ void* current_stream(c10::Device device) {
   return stream;
 }
 
+// A package is a library that needs libtorch's by their bare names, and a program's search path does not hold for the
+// libraries that it loads. Those that are in the process already are taken whatever their folder, so all are brought in, from
+// the folder of the one that is.
+void bring_libtorch_in() {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(&at::get_cpu_capability), &info) == 0 || info.dli_fname == nullptr) {
+    return;
+  }
+  std::string folder = info.dli_fname;
+  folder.resize(folder.find_last_of('/') + 1);
+  for (const char* name : {"libc10.so", "libtorch_cpu.so", "libc10_cuda.so", "libtorch_cuda.so", "libtorch.so"}) {
+    // What is not there is not needed, or is missed by name when the package loads.
+    dlopen((folder + name).c_str(), RTLD_NOW | RTLD_GLOBAL);
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -90,6 +106,7 @@ int haloflow_package_metadata(const char* path, char** metadata, char** text) {
 // Loads the package at `path` onto a device (negative: the CPU), for one thread.
 int haloflow_package_load(const char* path, int device, Package** out, char** text) {
   return guarded(text, [&] {
+    bring_libtorch_in();
     auto package = std::make_unique<Package>();
     package->loader = std::make_unique<torch::inductor::AOTIModelPackageLoader>(
         path, kModelName, /*run_single_threaded=*/true, /*num_runners=*/1,

@@ -153,7 +153,7 @@ impl ModelFacts {
     /// A sentence if a patch of this size cannot go through the model.
     #[must_use]
     pub fn patch_problem(&self, patch: [usize; 3]) -> Option<String> {
-        let axis = (0..3).find(|&axis| patch[axis] % self.divisible_by[axis].max(1) != 0)?;
+        let axis = (0..3).find(|&axis| !patch[axis].is_multiple_of(self.divisible_by[axis].max(1)))?;
         Some(format!(
             "`patch` is {} along axis {} and the model {} needs a multiple of {}",
             patch[axis],

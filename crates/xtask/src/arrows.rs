@@ -22,6 +22,7 @@ const RULES: &[Rule] = &[
         ours: &["haloflow-engine", "haloflow-geometry"],
         never: &["tokio", "object_store"],
     },
+    Rule { package: "haloflow-model", ours: &[], never: &["tokio", "object_store", "tch", "clap"] },
     Rule {
         package: "haloflow-pipeline",
         ours: &["haloflow-engine", "haloflow-geometry", "haloflow-volume"],

@@ -1,0 +1,154 @@
+"""The command `compile`: from a bundle's program to a package for one device and shape."""
+
+import contextlib
+import io
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from . import architectures, bundle, checkpoint, forms, inductor, outputs, toml_text
+from .failure import Cannot, first_line
+
+KINDS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+# How far a package may be from the program in the same element kind, relative to the largest value.
+TOLERANCES = {"f32": 1e-4, "f16": 2e-2, "bf16": 1e-1}
+
+
+def run(request: Namespace) -> None:
+    """Writes the package and what it was made for beside it, once it has run and given what the program gives."""
+    description = bundle.read(request.bundle)
+    module = load(request, description)
+    check_device(request.device)
+    with torch.no_grad():
+        module = module.to(KINDS[request.kind])
+        example = draw(request, description["channels-in"])
+        exported = export(module, example, request)
+        with bundle.replacing(request.out) as fresh:
+            compile_to(fresh, exported, request)
+            difference = check(fresh, exported, example, request)
+            note = describe(request, description, bundle.sha256(fresh))
+    with bundle.replacing(request.out.with_suffix(".toml")) as fresh:
+        fresh.write_text(toml_text.dumps(note))
+    print(f"{request.out}: compiled for {note['device']} {note['architecture']}, difference from the program {difference:.1e}")
+
+
+def load(request: Namespace, description: dict) -> nn.Module:
+    """The program as a module that takes the shape asked for."""
+    if not description.get("export", {}).get("program", False):
+        why = description.get("export", {}).get("reason", "model.toml names no program.pt2")
+        raise Cannot(f"the bundle {request.bundle} has no exported program to compile: {why}")
+    path = bundle.checked(request.bundle, description, bundle.PROGRAM)
+    note = {forms.MADE_FOR: ""}
+    try:
+        program = torch.export.load(io.BytesIO(path.read_bytes()), extra_files=note)
+    except Exception as error:
+        raise Cannot(f"{path} cannot be loaded by torch {torch.__version__}: {first_line(error)}") from error
+    made_for = json.loads(note[forms.MADE_FOR])
+    if covers(made_for, request):
+        return program.module()
+    return made_again(program, made_for, request)
+
+
+def covers(made_for: dict, request: Namespace) -> bool:
+    """Whether the program takes the batch and the patch asked for."""
+    same_patch = list(request.patch) == made_for["patch"]
+    same_rows = request.batch == made_for["rows"] and not request.dynamic
+    return {"batch and patch": True, "batch": same_patch}.get(made_for["free"], same_patch and same_rows)
+
+
+def made_again(program: ExportedProgram, made_for: dict, request: Namespace) -> nn.Module:
+    """The model itself with the program's weights, for a shape that the program is not free to take."""
+    wanted = f"batch {request.batch} of patch {list(request.patch)}"
+    made = f"batch {made_for['rows']} of patch {made_for['patch']}, free: {made_for['free']}"
+    try:
+        model = architectures.construct(made_for["module"], made_for["args"]).eval()
+        with torch.no_grad():
+            output = model(torch.zeros(1, made_for["channels"], *request.patch))
+        model = outputs.one_tensor(model, output, made_for["take"]).eval()
+        checkpoint.load(model, program.state_dict, "of the program")
+    except Exception as error:
+        why = first_line(error)
+        raise Cannot(f"the program was made for {made}, and the model cannot be exported again for {wanted}: {why}") from error
+    return model
+
+
+def check_device(device: str) -> None:
+    """Refuses a GPU that this machine has not."""
+    if device == "cpu":
+        return
+    index = int(device.partition(":")[2])
+    if index >= torch.cuda.device_count():
+        raise Cannot(f"there is no {device}: torch sees {torch.cuda.device_count()} CUDA devices")
+
+
+def draw(request: Namespace, channels: int) -> Tensor:
+    """A random batch in the kind asked for."""
+    rows = max(request.batch, 2) if request.dynamic else request.batch
+    random = torch.Generator().manual_seed(0)
+    return torch.rand((rows, channels, *request.patch), generator=random).to(KINDS[request.kind])
+
+
+def export(module: nn.Module, example: Tensor, request: Namespace) -> ExportedProgram:
+    """The program at the shape asked for, on the device asked for."""
+    shapes = ({0: Dim("batch", min=1, max=forms.MOST_ROWS)},) if request.dynamic else None
+    try:
+        exported = forms.export(module, example, shapes)
+        if request.device != "cpu":
+            exported = torch.export.passes.move_to_device_pass(exported, request.device)
+    except Exception as error:
+        shape = f"batch {request.batch} of patch {list(request.patch)} in {request.kind}"
+        raise Cannot(f"the program cannot be exported again for {shape}: {first_line(error)}") from error
+    return exported
+
+
+def compile_to(path: Path, exported: ExportedProgram, request: Namespace) -> None:
+    """Compiles the program into a package at `path`."""
+    choices = inductor.cpu_choices() if request.device == "cpu" else contextlib.nullcontext()
+    options = inductor.options(request.device, request.mode)
+    try:
+        with choices:
+            torch._inductor.aoti_compile_and_package(exported, package_path=str(path), inductor_configs=options)
+    except Exception as error:
+        raise Cannot(f"the program cannot be compiled for {request.device}: {first_line(error)}") from error
+
+
+def check(path: Path, exported: ExportedProgram, example: Tensor, request: Namespace) -> float:
+    """Runs the package beside the program: how far they are apart."""
+    x = example.to(request.device)
+    try:
+        given = torch._inductor.aoti_load_package(str(path))(x).float()
+        wanted = exported.module()(x).float()
+    except Exception as error:
+        raise Cannot(f"the package was compiled and does not run: {first_line(error)}") from error
+    difference = (given - wanted).abs().max().item() / max(wanted.abs().max().item(), 1e-30)
+    if not difference <= TOLERANCES[request.kind]:
+        raise Cannot(f"the package's output differs from the program's by {difference:.1e} of the largest value")
+    return difference
+
+
+def describe(request: Namespace, description: dict, sha256: str) -> dict:
+    """What the package was made for."""
+    return {
+        "libtorch": torch.__version__.partition("+")[0],
+        "device": request.device.partition(":")[0],
+        "architecture": architecture(request.device),
+        "batch": 0 if request.dynamic else request.batch,
+        "patch": list(request.patch),
+        "kind": request.kind,
+        "mode": request.mode,
+        "dynamic": request.dynamic,
+        "sha256": sha256,
+        "weights-sha256": description["files"][bundle.SCRIPT],
+    }
+
+
+def architecture(device: str) -> str:
+    """The instructions that the CPU has, as libtorch names them, or the GPU's `sm_XY`."""
+    if device == "cpu":
+        return torch.backends.cpu.get_cpu_capability()
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
