@@ -43,6 +43,23 @@ struct Station {
     downloaded: Event,
 }
 
+/// A batch's turn at a station.
+struct Turn<'a> {
+    station: &'a Station,
+    marks: Option<&'a Marks>,
+    /// Rows that are wanted.
+    rows: usize,
+    /// Rows that are run: all of a batch if short ones are padded.
+    run_rows: usize,
+}
+
+impl Turn<'_> {
+    /// Records the begin or the end of a step, if a time line is kept.
+    fn mark(&self, stream: &Stream, i: usize) -> Result<(), Cause> {
+        Ok(self.marks.map_or(Ok(()), |marks| stream.record(&marks.events[i]))?)
+    }
+}
+
 /// A batch on its way: what its slot must be kept for.
 pub(crate) struct Passage {
     /// Happens when the slot's input has been read and its output written.
@@ -101,46 +118,67 @@ impl Ring {
         let station = &self.stations[self.batches % STATIONS];
         self.batches += 1;
         let marks = self.clock.as_ref().map(|clock| clock.marks(self.device)).transpose()?;
-        let mark = |stream: &Stream, i: usize| marks.as_ref().map_or(Ok(()), |marks| stream.record(&marks.events[i]));
         let run_rows = if self.spec.pad_short { self.spec.batch } else { rows };
+        let turn = Turn { station, marks: marks.as_ref(), rows, run_rows };
+        let input = self.up(&turn, slot)?;
+        let output = self.through(&turn, &input, run)?;
+        self.down(&turn, slot, &output)?;
+        // An event of its own, since the station's is recorded again before everybody has waited for it.
+        let done = Event::new(self.device, false)?;
+        self.download.record(&done)?;
+        Ok(Passage { done, marks })
+    }
 
+    /// Uploads the rows, once nobody computes on the buffer any more.
+    fn up(&self, turn: &Turn<'_>, slot: &mut Slot) -> Result<Tensor, Cause> {
+        let Turn { station, run_rows, .. } = *turn;
         let input = station.input.f_narrow(0, 0, i64::try_from(run_rows).unwrap_or(i64::MAX))?;
         self.upload.wait(&station.computed)?;
-        mark(&self.upload, 0)?;
+        turn.mark(&self.upload, 0)?;
         self.on(&self.upload, || {
             let memory = &mut slot.input.bytes_mut()[..run_rows * self.spec.input_row_bytes()];
             let size = tensor_size(run_rows, self.spec.channels_in, self.spec.patch);
             let host = HostTensor::new(memory, &size, torch_kind(self.spec.input))?;
             Ok(copy_without_waiting(&input, host.tensor())?)
         })?;
-        mark(&self.upload, 1)?;
+        turn.mark(&self.upload, 1)?;
         self.upload.record(&station.uploaded)?;
+        Ok(input)
+    }
 
+    /// Runs the model, once the input is there, and brings its output into the buffer, once nobody downloads from it any more.
+    fn through(
+        &self,
+        turn: &Turn<'_>,
+        input: &Tensor,
+        run: impl FnOnce(&Tensor) -> Result<Tensor, Cause>,
+    ) -> Result<Tensor, Cause> {
+        let station = turn.station;
         self.compute.wait(&station.uploaded)?;
-        mark(&self.compute, 2)?;
-        let given = run(&input)?;
-        check_channels(output_channels(&given.size(), run_rows, self.spec.patch)?, self.spec.channels_out)?;
-        let rows_wanted = i64::try_from(rows).unwrap_or(i64::MAX);
-        let output = station.output.f_narrow(0, 0, rows_wanted)?;
+        turn.mark(&self.compute, 2)?;
+        let given = run(input)?;
+        check_channels(output_channels(&given.size(), turn.run_rows, self.spec.patch)?, self.spec.channels_out)?;
+        let rows = i64::try_from(turn.rows).unwrap_or(i64::MAX);
+        let output = station.output.f_narrow(0, 0, rows)?;
         self.compute.wait(&station.downloaded)?;
-        copy_without_waiting(&output, &given.f_narrow(0, 0, rows_wanted)?)?;
-        mark(&self.compute, 3)?;
+        copy_without_waiting(&output, &given.f_narrow(0, 0, rows)?)?;
+        turn.mark(&self.compute, 3)?;
         self.compute.record(&station.computed)?;
+        Ok(output)
+    }
 
-        self.download.wait(&station.computed)?;
-        mark(&self.download, 4)?;
+    /// Downloads the rows, once they are there.
+    fn down(&self, turn: &Turn<'_>, slot: &mut Slot, output: &Tensor) -> Result<(), Cause> {
+        self.download.wait(&turn.station.computed)?;
+        turn.mark(&self.download, 4)?;
         self.on(&self.download, || {
-            let memory = &mut slot.output.bytes_mut()[..rows * self.spec.output_row_bytes()];
-            let size = tensor_size(rows, self.spec.channels_out, self.spec.patch);
+            let memory = &mut slot.output.bytes_mut()[..turn.rows * self.spec.output_row_bytes()];
+            let size = tensor_size(turn.rows, self.spec.channels_out, self.spec.patch);
             let host = HostTensor::new(memory, &size, torch_kind(self.spec.output))?;
-            Ok(copy_without_waiting(host.tensor(), &output)?)
+            Ok(copy_without_waiting(host.tensor(), output)?)
         })?;
-        mark(&self.download, 5)?;
-        self.download.record(&station.downloaded)?;
-        // An event of its own, since the station's is recorded again before everybody has waited for it.
-        let done = Event::new(self.device, false)?;
-        self.download.record(&done)?;
-        Ok(Passage { done, marks })
+        turn.mark(&self.download, 5)?;
+        Ok(self.download.record(&turn.station.downloaded)?)
     }
 
     /// Does `work` with `stream` as the thread's current one, and goes back to the compute stream whatever comes of it.

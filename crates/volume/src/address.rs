@@ -156,7 +156,11 @@ fn http(base: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
 }
 
 fn client_options() -> ClientOptions {
-    ClientOptions::new().with_connect_timeout(Duration::from_secs(5)).with_timeout(Duration::from_secs(60))
+    // A limit on the whole request would refuse large chunks over slow links.
+    ClientOptions::new()
+        .with_connect_timeout(Duration::from_secs(5))
+        .with_read_timeout(Duration::from_secs(60))
+        .with_timeout_disabled()
 }
 
 fn retries() -> RetryConfig {
@@ -185,6 +189,8 @@ fn bad_url(text: &str, error: &object_store::path::Error) -> VolumeError {
 
 #[cfg(test)]
 mod tests {
+    use object_store::ClientConfigKey;
+
     use super::*;
 
     #[test]
@@ -201,6 +207,14 @@ mod tests {
         }
         assert_eq!(locate("https://host/a/b", &environment).unwrap().url, "https://host/a/b");
         assert!(locate("https://host/a/b", &environment).unwrap().read_only);
+    }
+
+    #[test]
+    fn a_request_may_last_as_long_as_bytes_come() {
+        let value = |key| client_options().get_config_value(&key);
+        assert_eq!(value(ClientConfigKey::Timeout), None);
+        assert_eq!(value(ClientConfigKey::ReadTimeout).as_deref(), Some("60 seconds"));
+        assert_eq!(value(ClientConfigKey::ConnectTimeout).as_deref(), Some("5 seconds"));
     }
 
     #[test]
