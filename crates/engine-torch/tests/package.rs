@@ -43,6 +43,8 @@ fn options(package: Result<PathBuf, String>, required: bool) -> TorchOptions {
         intra_op_threads: 2,
         tf32: false,
         cudnn_benchmark: false,
+        through_ring: false,
+        timeline: None,
     }
 }
 

@@ -175,6 +175,7 @@ pub(crate) fn plain() -> Values {
         padding: Padding::Reflect,
         rounding: Rounding::NearestEven,
         nonfinite: NonFinite::Fail,
+        after: Vec::new(),
     }
 }
 

@@ -50,6 +50,7 @@ pub(crate) fn settings(source: &str, target: &str, threads: NonZeroUsize) -> Run
             padding: Padding::Reflect,
             rounding: Rounding::NearestEven,
             nonfinite: NonFinite::Fail,
+            after: Vec::new(),
         },
         resources: Resources {
             memory: 4 << 30,
