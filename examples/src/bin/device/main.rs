@@ -14,14 +14,14 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use haloflow_engine::{ElementKind, Timeline};
-use haloflow_engine_torch::{TorchDevice, TorchOptions, check_devices, cuda_devices, fitting_batch, versions};
+use haloflow_engine_torch::{CompiledForm, TorchDevice, TorchOptions, check_devices, cuda_devices, fitting_batch, versions};
 
 use crate::measure::{Figures, measure};
 
 /// Measures or checks devices without a volume.
 #[derive(Parser)]
 struct Arguments {
-    /// The network.
+    /// The network: a TorchScript module, or an AOTInductor package (`.pt2`) made for this batch, patch and kind.
     #[arg(long)]
     model: PathBuf,
     /// Where to run it; `cuda` is all CUDA devices.
@@ -130,7 +130,12 @@ fn options(arguments: &Arguments, device: TorchDevice) -> Result<TorchOptions> {
     };
     Ok(TorchOptions {
         model: arguments.model.clone(),
-        compiled: None,
+        // A package runs or nothing does.
+        compiled: arguments
+            .model
+            .extension()
+            .is_some_and(|extension| extension == "pt2")
+            .then(|| CompiledForm { package: Ok(arguments.model.clone()), required: true }),
         device,
         batch: arguments.batch,
         patch,
