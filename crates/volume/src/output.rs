@@ -139,7 +139,7 @@ impl OutputPlan {
     #[must_use]
     pub fn transfer_bytes(&self) -> u64 {
         let unit = self.targets.iter().map(|target| target.layout.codec.decoded_size()).max().unwrap_or(0);
-        2 * (in_flight(unit, &self.cpu) * unit) as u64
+        (2 * in_flight(unit, &self.cpu) as u64).saturating_mul(unit as u64)
     }
 
     /// Deletes what is to be overwritten, then writes the metadata of every array and group. `provenance`, unless null,
