@@ -68,6 +68,47 @@ async fn a_folder_that_is_no_zarr_is_not_deleted() {
 }
 
 #[tokio::test]
+async fn only_images_arrays_and_own_groups_are_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.zarr");
+    let attempt = async |name: &str, content: Value| {
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join(name), content.to_string()).unwrap();
+        let mut request = request(path.to_str().unwrap());
+        request.overwrite = true;
+        let checked = check(request, &described("zyx", [8, 8, 8]), &Environment::empty()).await;
+        assert!(path.join(name).exists());
+        std::fs::remove_dir_all(&path).unwrap();
+        checked.map(|_| ()).map_err(|error| (error.kind, error.message))
+    };
+    let group = |attributes: Value| json!({"zarr_format": 3, "node_type": "group", "attributes": attributes});
+    let image = json!({"multiscales": [{"datasets": [{"path": "0"}]}]});
+    attempt("zarr.json", group(json!({"ome": image}))).await.unwrap();
+    attempt("zarr.json", group(json!({"haloflow": {}}))).await.unwrap();
+    attempt("zarr.json", json!({"zarr_format": 3, "node_type": "array"})).await.unwrap();
+    attempt(".zattrs", image.clone()).await.unwrap();
+    attempt(".zarray", json!({"zarr_format": 2})).await.unwrap();
+    for (key, value, word) in [
+        ("plate", json!({"wells": []}), "plate"),
+        ("well", json!({"images": []}), "well"),
+        ("bioformats2raw.layout", json!(3), "bioformats2raw"),
+        ("comment", json!("all of my data"), "group"),
+    ] {
+        let marked = key != "comment";
+        let mut attributes = if marked { image.clone() } else { json!({}) };
+        attributes[key] = value;
+        for (name, content) in [(".zattrs", attributes.clone()), ("zarr.json", group(json!({"ome": attributes})))] {
+            let (kind, message) = attempt(name, content).await.unwrap_err();
+            assert_eq!(kind, VolumeErrorKind::Usage);
+            assert!(message.contains(word) && message.contains("not deleted"), "{message}");
+        }
+    }
+    for (name, content) in [(".zgroup", json!({"zarr_format": 2})), ("zarr.json", json!({})), ("notes", json!({}))] {
+        assert!(attempt(name, content).await.unwrap_err().1.contains("not deleted"));
+    }
+}
+
+#[tokio::test]
 async fn channel_counts_are_checked_before_anything_is_made() {
     let checked = async |change: fn(&mut OutputRequest)| {
         let mut request = request("memory://out");
