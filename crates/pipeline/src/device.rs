@@ -4,6 +4,8 @@
 //! order. Bounded by the slots, which the engines allocate once, before the first voxel is read. A device thread never awaits and
 //! never touches storage.
 //!
+//! A thread ends when nothing can come any more or on cancellation, whatever is queued then.
+//!
 //! A device that is lost or has no memory left retires: its batches go back to a queue that the others take from first. With no
 //! other left, that is the fault of the run. All devices must give the same bytes for one fixed batch before a run begins, so that it
 //! does not matter which of them took what; a processor and a GPU do not, and cannot share a run.
@@ -194,9 +196,10 @@ fn serve(engine: &mut dyn Engine, ports: &DevicePorts) {
     }
 }
 
-/// The next batch, one that came back before one that is new. None if all have landed.
+/// The next batch, one that came back before one that is new. None if all have landed, or on cancellation: what is queued may hold
+/// ways home then, so that waiting for the last of them would never end.
 fn next_batch(ports: &DevicePorts) -> Option<Batch> {
-    futures::executor::block_on(async {
+    let next = async {
         let (returned, new) = (std::pin::pin!(ports.returned.recv()), std::pin::pin!(ports.batches.recv()));
         match select(returned, new).await {
             Either::Left((batch, _)) => batch.ok(),
@@ -204,7 +207,8 @@ fn next_batch(ports: &DevicePorts) -> Option<Batch> {
             // No new ones will come; others may still come back.
             Either::Right((Err(_), returned)) => returned.await.ok(),
         }
-    })
+    };
+    futures::executor::block_on(ports.faults.cancel().run_until_cancelled(next)).flatten()
 }
 
 /// Leaves the run to the other devices, or ends it if there is none.

@@ -48,6 +48,7 @@ impl DeviceChannels {
 /// Runs all stages to their end, or until the first fault has stopped them, and joins the device threads.
 pub(crate) async fn stream(shared: &Arc<Shared>, slots: Vec<Slot>, devices: Vec<DeviceThread>, channels: Channels) {
     let Channels { batches, flights, home } = channels;
+    let queued = flights.clone();
     let (free_in, free_out) = bounded(slots.len().max(1));
     for slot in slots {
         // The channel has room for every slot.
@@ -64,6 +65,11 @@ pub(crate) async fn stream(shared: &Arc<Shared>, slots: Vec<Slot>, devices: Vec<
         if let Err(error) = ended {
             shared.faults.report(Fault::panicked(Stage::Plan, &error));
         }
+    }
+    // Whatever flew when the run was cancelled lands nowhere.
+    queued.close();
+    while let Ok(flight) = queued.try_recv() {
+        drop(flight);
     }
     shared.tasks.close();
     shared.tasks.wait().await;
