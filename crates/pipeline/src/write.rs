@@ -33,10 +33,10 @@ pub(crate) async fn write(shared: Arc<Shared>, tiles: Receiver<FinishedTile>) ->
 }
 
 async fn store(shared: &Arc<Shared>, tile: FinishedTile) -> Result<(), Fault> {
-    let FinishedTile { region, values, inverse, lease } = tile;
+    let FinishedTile { region, values, inverses, lease } = tile;
     let casting = Arc::clone(shared);
     let storing = async {
-        let work = move || finalise(&casting, region, values, inverse);
+        let work = move || finalise(&casting, region, values, &inverses);
         let (channels, counts) = shared.cpu.run(work).await.map_err(|error| Fault::volume(Stage::Write, &error))??;
         let written = shared.writer.write(region, channels).await;
         written.map_err(|error| Fault::volume(Stage::Write, &error).at(format!("block {region}")))?;
@@ -53,13 +53,14 @@ fn finalise(
     shared: &Shared,
     region: Box3,
     mut values: Vec<f32>,
-    inverse: Affine,
+    inverses: &[Affine],
 ) -> Result<(Vec<AlignedBytes>, CastCounts), Fault> {
     let voxels = region.voxels();
     let channels: Vec<(AlignedBytes, CastCounts)> = values
         .par_chunks_mut(voxels)
+        .zip(inverses)
         .enumerate()
-        .map(|(channel, values)| {
+        .map(|(channel, (values, &inverse))| {
             if inverse != Affine::IDENTITY {
                 values.iter_mut().for_each(|value| *value = inverse.apply(*value));
             }

@@ -66,7 +66,8 @@ fn factories(fakes: Vec<Fake>) -> Vec<Box<dyn EngineFactory>> {
 /// Sends batches through `fakes` as the batch and merge stages do.
 async fn run(fakes: Vec<Fake>) -> Outcome {
     let (devices, faults) = (fakes.len(), Faults::new(CancellationToken::new()));
-    let (ports, batches_in, flights_out, home) = parted(DeviceChannels::new(devices, devices * SLOTS), &faults);
+    let names = fakes.iter().map(EngineFactory::device).collect();
+    let (ports, batches_in, flights_out, home) = parted(DeviceChannels::new(names, devices * SLOTS), &faults);
     let fleet = Arc::clone(&ports.fleet);
     let factories = factories(fakes);
     let mut outcome = Outcome { landed: BTreeMap::new(), retired: Vec::new(), fault: None };
@@ -81,7 +82,7 @@ async fn run(fakes: Vec<Fake>) -> Outcome {
         if let Some(landed) = faults.cancel().clone().run_until_cancelled_owned(stages).await {
             outcome.landed = landed;
         }
-        join(threads, &faults).await;
+        join(threads, &faults, GRACE).await;
     }
     outcome.retired = fleet.retired();
     outcome.fault = faults.first();
@@ -182,7 +183,8 @@ async fn a_model_that_fails_ends_the_run_at_once() {
 #[tokio::test]
 async fn cancelling_ends_the_devices_while_flights_are_queued() {
     let faults = Faults::new(CancellationToken::new());
-    let (ports, batches_in, flights_out, home) = parted(DeviceChannels::new(2, 2 * SLOTS), &faults);
+    let (ports, batches_in, flights_out, home) =
+        parted(DeviceChannels::new(vec!["fake:0".into(), "fake:1".into()], 2 * SLOTS), &faults);
     let devices = start(factories(vec![fake("fake:0"), fake("fake:1")]), SLOTS, ports).await;
     let (slots, threads): (Vec<_>, Vec<_>) = devices.unwrap().into_iter().map(Device::into_parts).unzip();
     let (give_back, free) = async_channel::unbounded();
@@ -194,8 +196,41 @@ async fn cancelling_ends_the_devices_while_flights_are_queued() {
     }
     forming.abort();
     faults.cancel().cancel();
-    join(threads, &faults).await;
+    join(threads, &faults, GRACE).await;
     assert_eq!((flights_out.len(), faults.first()), (2 * SLOTS, None));
+}
+
+#[tokio::test]
+async fn a_device_that_hangs_is_left_behind_at_the_deadline() {
+    let faults = Faults::new(CancellationToken::new());
+    let (ports, batches_in, flights_out, home) = parted(DeviceChannels::new(vec!["fake:0".into()], SLOTS), &faults);
+    let (go_on, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let hanging = fake("fake:0").before(move |_| {
+        // Until the test has ended.
+        let _ = held.lock().unwrap().recv();
+        Ok(())
+    });
+    let mut devices = start(factories(vec![hanging]), SLOTS, ports).await.unwrap();
+    let (slots, thread) = devices.remove(0).into_parts();
+    let slot = slots.into_iter().next().unwrap();
+    batches_in.send(Batch { sequence: 0, slot, rows: vec![row(), row()], home }).await.unwrap();
+    while !batches_in.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    faults.cancel().cancel();
+    join(vec![thread], &faults, Duration::ZERO).await;
+    assert_eq!((flights_out.len(), faults.first()), (0, None));
+    drop(go_on);
+}
+
+#[tokio::test]
+async fn a_start_that_is_cancelled_is_interrupted() {
+    let faults = Faults::new(CancellationToken::new());
+    let (ports, ..) = parted(DeviceChannels::new(vec!["fake:0".into()], SLOTS), &faults);
+    faults.cancel().cancel();
+    let Err(fault) = start(factories(vec![fake("fake:0")]), SLOTS, ports).await else { panic!("it started") };
+    assert_eq!(fault.kind, FaultKind::Interrupted);
 }
 
 #[tokio::test]
