@@ -1,6 +1,7 @@
 //! `haloflow run`.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use haloflow_engine::{EngineFactory, Timeline};
 use haloflow_engine_torch::{TorchFactory, TorchOptions, fitting_batch};
 use haloflow_model::ModelError;
-use haloflow_pipeline::{Fault, Progress, Report, Run};
+use haloflow_pipeline::{Fault, Progress, Report, Run, Stage};
 use haloflow_volume::Environment;
 use indicatif::MultiProgress;
 use tokio_util::sync::CancellationToken;
@@ -16,9 +17,12 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{RunArgs, RunCommand};
 use crate::machine::Machine;
 use crate::metrics::{self, Sample};
-use crate::settings::{Settings, settings};
+use crate::settings::{Settings, idle, settings};
 use crate::show::{self, Shown};
 use crate::{compile, config, exit, logging, model_defaults, models, signals};
+
+/// How long a stopped search for a batch may take to end.
+const PROBE_GRACE: Duration = Duration::from_secs(10);
 
 /// Runs the command to its end.
 pub(crate) fn run(command: &RunCommand) -> ExitCode {
@@ -27,6 +31,11 @@ pub(crate) fn run(command: &RunCommand) -> ExitCode {
         Ok(args) => args,
         Err(sentence) => return fail(&[sentence], exit::USAGE),
     };
+    for path in [("metrics-json", &args.metrics_json), ("trace", &args.trace)] {
+        if let Err(sentence) = check_writable(path) {
+            return fail(&[sentence], exit::USAGE);
+        }
+    }
     let (args, settings) = match settle(args, &Machine::here()) {
         Ok(settled) => settled,
         Err((sentences, code)) => return fail(&sentences, code),
@@ -35,7 +44,10 @@ pub(crate) fn run(command: &RunCommand) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&[format!("the async runtime cannot start: {error}")], exit::SOFTWARE),
     };
-    runtime.block_on(execute(&args, settings, &bars))
+    let code = runtime.block_on(execute(&args, settings, &bars));
+    // Whatever hangs on a device has been named by now, and ends with the process.
+    runtime.shutdown_background();
+    code
 }
 
 fn prepare(command: &RunCommand, bars: &MultiProgress) -> Result<RunArgs, String> {
@@ -61,14 +73,24 @@ fn settle(mut args: RunArgs, machine: &Machine) -> Result<(RunArgs, Settings), (
     Ok((args, settings))
 }
 
+/// Whether a file can be written there: better told before the run than after it. What is in it stays until then.
+fn check_writable((key, path): (&str, &Option<PathBuf>)) -> Result<(), String> {
+    let Some(path) = path else { return Ok(()) };
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    opened.map(drop).map_err(|error| format!("`{key}`: {} cannot be written: {error}", path.display()))
+}
+
 async fn execute(args: &RunArgs, mut settings: Settings, bars: &MultiProgress) -> ExitCode {
     let cancel = CancellationToken::new();
     if let Err(error) = signals::watch(cancel.clone()) {
         return fail(&[format!("signals cannot be watched: {error}")], exit::SOFTWARE);
     }
     let progress = Arc::new(Progress::default());
-    if let Err(sentence) = find_batch(&mut settings).await {
-        return fail(&[sentence], exit::UNAVAILABLE);
+    for sentence in idle(args, &settings) {
+        tracing::warn!("{sentence}");
+    }
+    if let Err(fault) = find_batch(&mut settings, &cancel).await {
+        return tell(args, &Report::failed(&fault), &Err(fault), (&[], Ok(())));
     }
     let timeline = args.trace.as_ref().map(|_| Arc::new(Timeline::default()));
     settings.engines.iter_mut().for_each(|options| options.timeline = timeline.clone());
@@ -83,29 +105,36 @@ async fn execute(args: &RunArgs, mut settings: Settings, bars: &MultiProgress) -
         progress: Arc::clone(&progress),
         timeline: timeline.clone(),
     };
-    let interval =
-        Duration::try_from_secs_f64(args.metrics_interval.unwrap_or(0.5)).unwrap_or(Duration::from_millis(500));
-    let (report, ended, samples) = watched(run, &progress, interval.max(Duration::from_millis(50)), bars).await;
+    let interval = settings.metrics_interval.max(Duration::from_millis(50));
+    let (report, ended, samples) = watched(run, &progress, interval, bars).await;
     let traced = timeline.map_or(Ok(()), |timeline| write_trace(args, &timeline));
     tell(args, &report, &ended, (&samples, traced))
 }
 
 /// Settles the batch if it is to be found: the least of what fits on each device, since all run the same.
-async fn find_batch(settings: &mut Settings) -> Result<(), String> {
+async fn find_batch(settings: &mut Settings, cancel: &CancellationToken) -> Result<(), Fault> {
     if !settings.find_batch {
         return Ok(());
     }
-    let engines = settings.engines.clone();
+    let (engines, stop) = (settings.engines.clone(), cancel.clone());
     // Each on a thread that ends, one after the other: whoever looks for a batch takes a device for itself.
     let looking = tokio::task::spawn_blocking(move || {
         let fits = |options: TorchOptions| std::thread::spawn(move || fitting_batch(&options)).join();
-        engines.into_iter().map(fits).collect::<Vec<_>>()
+        engines.into_iter().take_while(|_| !stop.is_cancelled()).map(fits).collect::<Vec<_>>()
     });
-    let found = looking.await.map_err(|error| format!("the search for a batch ended: {error}"))?;
+    let mut looking = looking;
+    let found = cancel.run_until_cancelled(&mut looking).await;
+    let Some(found) = found.filter(|_| !cancel.is_cancelled()) else {
+        // The device that is looked at now is let go if it takes no longer than this.
+        drop(tokio::time::timeout(PROBE_GRACE, looking).await);
+        return Err(Fault::interrupted());
+    };
+    let ended = |why: String| Fault::defect(Stage::Device, &format!("the search for a batch ended: {why}"));
+    let found = found.map_err(|error| ended(error.to_string()))?;
     let mut least = usize::MAX;
     for found in found {
-        let fits = found.map_err(|_| "the search for a batch panicked".to_owned())?;
-        least = least.min(fits.map_err(|error| error.to_string())?);
+        let fits = found.map_err(|_| ended("it panicked".into()))?;
+        least = least.min(fits.map_err(|error| Fault::engine(&error))?);
     }
     tracing::info!("`batch` is auto: {least} patches fit");
     settings.run.resources.batch = least;
@@ -130,7 +159,10 @@ async fn watched(
     let mut samples = Vec::new();
     let mut shown = Shown::new(bars);
     let mut ticks = tokio::time::interval(interval);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let mut looks = tokio::time::interval(show::EVERY);
+    for interval in [&mut ticks, &mut looks] {
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    }
     let mut running = std::pin::pin!(run.execute());
     loop {
         tokio::select! {
@@ -140,10 +172,9 @@ async fn watched(
                 return (report, ended, samples);
             }
             _ = ticks.tick() => {
-                let seen = progress.snapshot();
-                samples.push(Sample::of(began.elapsed().as_secs_f64(), &seen));
-                shown.update(&seen, &progress.doing());
+                samples.push(Sample::of(began.elapsed().as_secs_f64(), &progress.snapshot()));
             }
+            _ = looks.tick() => shown.update(&progress.snapshot(), &progress.doing()),
         }
     }
 }
@@ -183,4 +214,21 @@ pub(crate) fn fail(sentences: &[String], code: u8) -> ExitCode {
         drop(writeln!(errors, "error: {sentence}"));
     }
     ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_cannot_be_written_is_told_with_its_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let good = folder.path().join("m.json");
+        assert_eq!(check_writable(("trace", &Some(good.clone()))), Ok(()));
+        std::fs::write(&good, "old").unwrap();
+        assert_eq!(check_writable(("trace", &Some(good.clone()))), Ok(()));
+        assert_eq!(std::fs::read_to_string(good).unwrap(), "old");
+        let told = check_writable(("metrics-json", &Some(folder.path().join("none/m.json")))).unwrap_err();
+        assert!(told.starts_with("`metrics-json`: ") && told.contains("none/m.json cannot be written"), "{told}");
+    }
 }

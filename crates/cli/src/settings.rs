@@ -1,6 +1,7 @@
 //! From what was typed to what it means. All errors are collected, then told together.
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use haloflow_engine::ElementKind;
 use haloflow_engine_torch::{TorchDevice, TorchOptions};
@@ -24,6 +25,8 @@ pub(crate) struct Settings {
     pub(crate) engines: Vec<TorchOptions>,
     /// Whether the batch is still to be found, by trying what fits.
     pub(crate) find_batch: bool,
+    /// Between two samples of the progress.
+    pub(crate) metrics_interval: Duration,
 }
 
 /// Makes the settings of a run on `machine`.
@@ -50,8 +53,56 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
     {
         errors.tell(&fault.message);
     }
+    let metrics_interval = metrics_interval(args.metrics_interval.unwrap_or(0.5), &mut errors);
     let find_batch = matches!(args.batch, Some(BatchSize::Found(_)));
-    errors.into_result(Settings { run, engines, find_batch })
+    errors.into_result(Settings { run, engines, find_batch, metrics_interval })
+}
+
+fn metrics_interval(seconds: f64, errors: &mut Errors) -> Duration {
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(interval) if seconds > 0.0 => interval,
+        _ => {
+            errors.tell(&format!("`metrics-interval` is {seconds}; it must be a number of seconds above 0"));
+            Duration::from_millis(500)
+        }
+    }
+}
+
+/// A sentence for each key that was set and changes nothing.
+pub(crate) fn idle(args: &RunArgs, settings: &Settings) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let mut tell = |idle: bool, sentence: &str| {
+        if idle {
+            sentences.push(sentence.to_owned());
+        }
+    };
+    let layout = &settings.run.layout;
+    let volume = settings.run.lattice() == Ok(LatticeChoice::Volume);
+    tell(volume && layout.halo.is_some(), "`halo` does nothing in the volume lattice; it needs `--lattice block`");
+    let trims = matches!(layout.seam, Seam::Trim { .. });
+    let differs = |typed: &Option<Vec<usize>>, default: usize| typed.iter().flatten().any(|size| *size != default);
+    tell(
+        trims && differs(&args.margin, 0),
+        "`margin` does nothing with `--seam-mode trim`; it needs `--seam-mode blend`",
+    );
+    tell(!trims && differs(&args.trim_voxels, 5), "`trim-voxels` does nothing with `--seam-mode blend`");
+    let normalisation = settings.run.values.normalisation;
+    let whole = matches!(normalisation, Normalisation::Volume { .. } | Normalisation::ZScore { given: None });
+    tell(
+        args.norm_level.is_some() && !whole,
+        "`norm-level` does nothing here; it needs statistics of the volume: `--normalize volume`, or zscore without `norm-mean`",
+    );
+    let given = args.norm_mean.is_some() || args.norm_sd.is_some();
+    let zscore = matches!(normalisation, Normalisation::ZScore { .. });
+    tell(given && !zscore, "`norm-mean` and `norm-sd` do nothing here; they need `--normalize zscore`");
+    let (most, devices) = (settings.run.resources.max_inflight_batches, settings.engines.len());
+    tell(
+        most < devices,
+        &format!(
+            "`max-inflight-batches` is {most}, less than the {devices} devices; every device has at least one batch"
+        ),
+    );
+    sentences
 }
 
 fn input(args: &RunArgs, errors: &mut Errors) -> InputOptions {
@@ -320,4 +371,53 @@ fn engines(
             timeline: None,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn args(line: &str) -> RunArgs {
+        let words = "haloflow run --in a --out b --model c --devices cuda".split(' ').chain(line.split_whitespace());
+        let Command::Run(command) = Cli::try_parse_from(words).unwrap().command else { panic!("not a run") };
+        command.args
+    }
+
+    const MACHINE: Machine = Machine { cores: 4, memory: 1 << 34, cuda_devices: 2 };
+
+    #[test]
+    fn keys_that_change_nothing_are_told() {
+        for (line, key) in [
+            ("--normalize volume --halo 8", "`halo`"),
+            ("--margin 1", "`margin`"),
+            ("--seam-mode blend --trim-voxels 4", "`trim-voxels`"),
+            ("--norm-level 1", "`norm-level`"),
+            ("--normalize global --norm-mean 1 --norm-sd 2", "`norm-mean`"),
+            ("--max-inflight-batches 1", "`max-inflight-batches`"),
+        ] {
+            let args = args(line);
+            let told = idle(&args, &settings(&args, &MACHINE).unwrap());
+            assert!(told.len() == 1 && told[0].starts_with(key), "{line}: {told:?}");
+        }
+        for line in [
+            "--halo 8 --margin 0 --trim-voxels 4",
+            "--seam-mode blend --margin 1 --trim-voxels 5",
+            "--normalize volume --norm-level 1",
+            "--normalize zscore --norm-mean 1 --norm-sd 2",
+        ] {
+            let args = args(line);
+            assert_eq!(idle(&args, &settings(&args, &MACHINE).unwrap()), Vec::<String>::new(), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_interval_is_above_zero() {
+        for wrong in ["0", "nan", "inf"] {
+            let told = settings(&args(&format!("--metrics-interval {wrong}")), &MACHINE).unwrap_err();
+            assert!(told[0].starts_with("`metrics-interval` is "), "{told:?}");
+        }
+    }
 }

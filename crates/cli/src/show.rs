@@ -8,6 +8,9 @@ use haloflow_pipeline::Report;
 use haloflow_pipeline::progress::Snapshot;
 use indicatif::{HumanBytes, HumanCount, HumanDuration, MultiProgress, ProgressBar, ProgressStyle};
 
+/// Between two looks at the progress.
+pub(crate) const EVERY: Duration = Duration::from_millis(200);
+
 /// Between two lines of progress where no terminal shows a bar.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 

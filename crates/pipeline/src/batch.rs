@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use async_channel::{Receiver, Sender};
+use async_channel::{Receiver, Sender, TrySendError};
 use haloflow_engine::Slot;
 use rayon::prelude::*;
 
@@ -27,7 +27,9 @@ pub(crate) async fn batch(
     let mut sequence = 0;
     while let Ok(PreparedStep { context, input }) = shared.meters.batch.waiting(steps.recv()).await {
         for patch in context.step.patches() {
-            waiting.push((Row { patch, context: Arc::clone(&context) }, Arc::clone(&input)));
+            shared.meters.batch.part(|| {
+                waiting.push((Row { patch, context: Arc::clone(&context) }, Arc::clone(&input)));
+            });
             if waiting.len() == shared.spec.batch {
                 let full = std::mem::replace(&mut waiting, Vec::with_capacity(shared.spec.batch));
                 if !send(&shared, &slots, (&out, &home), sequence, full).await? {
@@ -56,9 +58,11 @@ async fn send(
     let work = move || filling.meters.prepare.work(|| fill(&filling, slot, rows));
     let (slot, rows) = shared.cpu.run(work).await.map_err(|error| Fault::volume(Stage::Prepare, &error))?;
     let batch = Batch { sequence, slot, rows, home: home.clone() };
-    let sent = shared.meters.batch.waiting(out.send(batch)).await.is_ok();
-    shared.meters.batch.work(|| ());
-    Ok(sent)
+    Ok(match shared.meters.batch.work(|| out.try_send(batch)) {
+        Ok(()) => true,
+        Err(TrySendError::Full(batch)) => shared.meters.batch.waiting(out.send(batch)).await.is_ok(),
+        Err(TrySendError::Closed(_)) => false,
+    })
 }
 
 /// Cuts every patch into its row. The inputs are let go as soon as nobody cuts from them.

@@ -35,7 +35,8 @@ pub struct Cast {
     pub nonfinite: NonFinite,
 }
 
-/// Voxels that the cast changed by more than rounding.
+/// Voxels that the cast changed by more than rounding. Values are compared with the kind's range after rounding to the nearest, but
+/// before truncating: a fraction below 0 is clipped low in an unsigned kind although truncating it gives 0 as well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CastCounts {
     /// Below the kind's range, stored as its least value.

@@ -4,13 +4,15 @@
 //! order. Bounded by the slots, which the engines allocate once, before the first voxel is read. A device thread never awaits and
 //! never touches storage.
 //!
+//! A thread ends when nothing can come any more or on cancellation, whatever is queued then.
+//!
 //! A device that is lost or has no memory left retires: its batches go back to a queue that the others take from first. With no
 //! other left, that is the fault of the run. All devices must give the same bytes for one fixed batch before a run begins, so that it
 //! does not matter which of them took what; a processor and a GPU do not, and cannot share a run.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_channel::{Receiver, Sender};
 use futures::future::{Either, select};
@@ -21,6 +23,9 @@ use crate::fault::{Fault, FaultKind, Faults, Stage};
 use crate::home::{Fleet, Home, device_is_at_fault};
 use crate::messages::{Batch, Flight, Row};
 use crate::meter::Meters;
+
+/// How long a device may take to end when everything else has ended.
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
 /// The channel ends that every device thread gets.
 #[derive(Clone)]
@@ -43,7 +48,7 @@ pub(crate) struct Device {
     pub(crate) slots: Vec<Slot>,
     /// What it makes of the fixed batch, if there is a device to compare with.
     fingerprint: Option<u64>,
-    thread: JoinHandle<()>,
+    thread: DeviceThread,
 }
 
 struct Ready {
@@ -70,7 +75,7 @@ pub(crate) async fn start(
             ports.faults.report(fault.clone());
             ports.batches.close();
             ports.returned.close();
-            join(devices.into_iter().map(|device| device.into_parts().1).collect(), &ports.faults).await;
+            join(devices.into_iter().map(|device| device.into_parts().1).collect(), &ports.faults, GRACE).await;
             return Err(fault);
         }
     }
@@ -112,22 +117,28 @@ async fn start_one(factory: Box<dyn EngineFactory>, order: Order, ports: DeviceP
     let started = Instant::now();
     let name = factory.device();
     let (tell, told) = oneshot::channel();
+    let (end, ended) = oneshot::channel::<()>();
     let faults = ports.faults.clone();
     let thread = std::thread::Builder::new()
         .name(format!("device-{name}"))
-        .spawn(move || own(factory, order, tell, &ports))
+        .spawn(move || {
+            own(factory, order, tell, &ports);
+            drop(end);
+        })
         .map_err(|error| {
             Fault::new(FaultKind::Internal, Stage::Device, format!("no thread could be started for {name}: {error}"))
         })?;
-    let fault = match told.await {
-        Ok(Ok(Ready { spec, description, slots, fingerprint })) => {
+    let thread = DeviceThread { name: name.clone(), thread, ended };
+    let fault = match faults.cancel().run_until_cancelled(told).await {
+        None => Fault::interrupted(),
+        Some(Ok(Ok(Ready { spec, description, slots, fingerprint }))) => {
             let start_seconds = started.elapsed().as_secs_f64();
             return Ok(Device { name, spec, description, start_seconds, slots, fingerprint, thread });
         }
-        Ok(Err(error)) => Fault::engine(&error),
-        Err(_) => Fault::defect(Stage::Device, &format!("the thread of {name} ended while it started")),
+        Some(Ok(Err(error))) => Fault::engine(&error),
+        Some(Err(_)) => Fault::defect(Stage::Device, &format!("the thread of {name} ended while it started")),
     };
-    join(vec![DeviceThread { name, thread }], &faults).await;
+    join(vec![thread], &faults, GRACE).await;
     Err(fault)
 }
 
@@ -148,7 +159,7 @@ fn own(
             Err(error) => drop(tell.send(Err(error))),
             Ok((mut engine, ready)) => {
                 if tell.send(Ok(ready)).is_ok() {
-                    serve(engine.as_mut(), ports);
+                    serve(engine.as_mut(), &name, ports);
                 }
             }
         }
@@ -173,7 +184,8 @@ fn ready(engine: &mut dyn Engine, order: Order) -> Result<Ready, EngineError> {
 }
 
 /// Takes batches until there are none, the run is cancelled or the device cannot go on.
-fn serve(engine: &mut dyn Engine, ports: &DevicePorts) {
+fn serve(engine: &mut dyn Engine, name: &str, ports: &DevicePorts) {
+    let device: Arc<str> = name.into();
     let meter = &ports.meters.device;
     while let Some(Batch { sequence, slot, rows, home }) = meter.wait(|| next_batch(ports)) {
         if ports.faults.cancel().is_cancelled() {
@@ -181,22 +193,23 @@ fn serve(engine: &mut dyn Engine, ports: &DevicePorts) {
         }
         match meter.work(|| engine.submit(slot, rows.len())) {
             Ok(completion) => {
-                let flight = Flight { sequence, rows, completion, home };
+                let flight = Flight { sequence, rows, completion, device: Arc::clone(&device), home };
                 if meter.wait(|| ports.flights.send_blocking(flight)).is_err() {
                     return;
                 }
             }
             Err(Rejected { slot, error }) if device_is_at_fault(&error) => {
-                return retire(ports, &error, Batch { sequence, slot, rows, home });
+                return retire(ports, name, &error, Batch { sequence, slot, rows, home });
             }
             Err(Rejected { error, .. }) => return ports.faults.report(failed(&error, &rows)),
         }
     }
 }
 
-/// The next batch, one that came back before one that is new. None if all have landed.
+/// The next batch, one that came back before one that is new. None if all have landed, or on cancellation: what is queued may hold
+/// ways home then, so that waiting for the last of them would never end.
 fn next_batch(ports: &DevicePorts) -> Option<Batch> {
-    futures::executor::block_on(async {
+    let next = async {
         let (returned, new) = (std::pin::pin!(ports.returned.recv()), std::pin::pin!(ports.batches.recv()));
         match select(returned, new).await {
             Either::Left((batch, _)) => batch.ok(),
@@ -204,12 +217,13 @@ fn next_batch(ports: &DevicePorts) -> Option<Batch> {
             // No new ones will come; others may still come back.
             Either::Right((Err(_), returned)) => returned.await.ok(),
         }
-    })
+    };
+    futures::executor::block_on(ports.faults.cancel().run_until_cancelled(next)).flatten()
 }
 
 /// Leaves the run to the other devices, or ends it if there is none.
-fn retire(ports: &DevicePorts, error: &EngineError, batch: Batch) {
-    if ports.fleet.retire(error) {
+fn retire(ports: &DevicePorts, name: &str, error: &EngineError, batch: Batch) {
+    if ports.fleet.retire(name, error) {
         tracing::warn!(device = error.device, "the device retires and the others go on: {}", error.message);
         Home::send(batch);
     } else {
@@ -228,9 +242,15 @@ pub(crate) fn failed(error: &EngineError, rows: &[Row]) -> Fault {
     }
 }
 
-/// Waits for all of the devices' threads to end. They end when the channel of batches is closed and empty, or on cancellation.
-pub(crate) async fn join(threads: Vec<DeviceThread>, faults: &Faults) {
-    for DeviceThread { name, thread } in threads {
+/// Waits for all of the devices' threads to end. They end when the channel of batches is closed and empty, or on cancellation. One
+/// that hangs for longer than `grace` is named and left behind.
+pub(crate) async fn join(threads: Vec<DeviceThread>, faults: &Faults, grace: Duration) {
+    let deadline = tokio::time::Instant::now() + grace;
+    for DeviceThread { name, thread, ended } in threads {
+        if tokio::time::timeout_at(deadline, ended).await.is_err() {
+            tracing::error!(device = name, "{name} still hangs {grace:?} after the run has ended; it is left behind");
+            continue;
+        }
         let joined = tokio::task::spawn_blocking(move || thread.join()).await;
         if !matches!(joined, Ok(Ok(()))) {
             faults.report(Fault::defect(Stage::Device, &format!("the thread of {name} could not be joined")));
@@ -242,12 +262,14 @@ pub(crate) async fn join(threads: Vec<DeviceThread>, faults: &Faults) {
 pub(crate) struct DeviceThread {
     name: String,
     thread: JoinHandle<()>,
+    /// Its sender is dropped at the thread's end.
+    ended: oneshot::Receiver<()>,
 }
 
 impl Device {
     /// Parts the device into its slots and its thread.
     pub(crate) fn into_parts(self) -> (Vec<Slot>, DeviceThread) {
-        (self.slots, DeviceThread { name: self.name, thread: self.thread })
+        (self.slots, self.thread)
     }
 }
 

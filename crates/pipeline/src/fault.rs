@@ -132,6 +132,12 @@ impl Fault {
         Self::new(FaultKind::Internal, stage, format!("{what}; this is a defect of haloflow"))
     }
 
+    /// Somebody asked the run to stop.
+    #[must_use]
+    pub fn interrupted() -> Self {
+        Self::new(FaultKind::Interrupted, Stage::Plan, "the run was interrupted; the output is not complete")
+    }
+
     /// A task of `stage` that panicked.
     #[must_use]
     pub fn panicked(stage: Stage, error: &tokio::task::JoinError) -> Self {
@@ -159,8 +165,16 @@ impl Faults {
         Self { first: Arc::default(), cancel }
     }
 
-    /// Keeps `fault` if it is the first, and cancels.
+    /// Keeps `fault` if it is the first, and cancels. The first is logged at once: the run may take a while to end.
     pub fn report(&self, fault: Fault) {
+        if fault.kind != FaultKind::Interrupted && self.first().is_none() {
+            tracing::error!("{fault}");
+        }
+        self.keep(fault);
+    }
+
+    /// Keeps `fault` if it is the first, and cancels, where the run's end follows at once.
+    pub(crate) fn keep(&self, fault: Fault) {
         self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
         self.cancel.cancel();
     }

@@ -71,14 +71,15 @@ pub(crate) fn split(total: u64, demand: &Demand<'_>) -> Result<(Column, MemorySp
 fn too_little(total: u64, slots: u64, demand: &Demand<'_>, least: u64) -> Fault {
     let message = format!(
         "`memory` is {}; this run needs at least {}: {} for {} slots of a batch of {}, {} for chunks on their way, {} for open blocks and \
-         their input. Give more memory, or make `batch`, `block`, `chunk` or `shard` smaller",
+         their input. Give more memory, or make {}`batch`, `block`, `chunk` or `shard` smaller",
         mib(total),
         mib(slots + demand.transfer + least),
         mib(slots),
         demand.slots,
         demand.spec.batch,
         mib(demand.transfer),
-        mib(least)
+        mib(least),
+        if demand.transfer > (slots + demand.transfer + least) / 4 { "`requests`, " } else { "" }
     );
     Fault::new(FaultKind::Usage, Stage::Plan, message)
 }
@@ -99,7 +100,8 @@ fn candidates(demand: &Demand<'_>, cache: u64) -> Vec<Column> {
 /// input than the one before.
 fn ladder(demand: &Demand<'_>) -> Vec<Column> {
     let [_, height, width] = demand.plan.tiles();
-    let all = (1..=height).flat_map(|y| (1..=width).map(move |x| Column { y, x }));
+    let across = sizes(width);
+    let all = sizes(height).into_iter().flat_map(|y| across.iter().map(move |&x| Column { y, x }));
     let mut left: Vec<_> = all
         .map(|column| (kept_bytes(demand, column), (demand.plan.patches(column), reread(demand, column)), column))
         .collect();
@@ -112,6 +114,20 @@ fn ladder(demand: &Demand<'_>) -> Vec<Column> {
         rungs.push(NARROWEST);
     }
     rungs
+}
+
+/// The sizes of a column along an axis of `tiles` tiles, each the least that gives its number of columns: a larger one of the same
+/// number only holds more. There are at most two for each whole number up to the square root.
+fn sizes(tiles: usize) -> Vec<usize> {
+    let mut sizes = Vec::new();
+    let mut size = 1;
+    while size < tiles {
+        sizes.push(size);
+        // The least size that gives fewer columns.
+        size = tiles.div_ceil(tiles.div_ceil(size) - 1);
+    }
+    sizes.push(tiles.max(1));
+    sizes
 }
 
 /// The input that has to be kept so that a column's chunks are read once.

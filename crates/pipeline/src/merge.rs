@@ -21,7 +21,7 @@ use crate::device::failed;
 use crate::fault::{Fault, Stage};
 use crate::home::Home;
 use crate::messages::{Batch, FinishedTile, Flight, Row};
-use crate::normalise::Affine;
+use crate::normalise::{Affine, inverses};
 use crate::shared::Shared;
 
 /// A batch that came back from its device.
@@ -35,7 +35,8 @@ struct Landed {
 struct OpenTile {
     accumulator: Accumulator,
     missing: usize,
-    inverse: Affine,
+    /// One per output channel.
+    inverses: Vec<Affine>,
     lease: Option<Lease>,
 }
 
@@ -78,10 +79,10 @@ pub(crate) async fn merge(
 
 /// Waits for a batch to come back, on a thread that may block; nothing if it has to go to another device.
 async fn land(shared: &Shared, flight: Flight) -> Result<Option<Landed>, Fault> {
-    let Flight { sequence, rows, completion, home } = flight;
+    let Flight { sequence, rows, completion, device, home } = flight;
     match shared.tasks.spawn_blocking(move || completion.wait()).await {
         Ok(Ok(slot)) => Ok(Some(Landed { sequence, rows, slot })),
-        Ok(Err(Rejected { error, slot })) if home.is_open_after(&error) => {
+        Ok(Err(Rejected { error, slot })) if home.is_open_after(&device, &error) => {
             // The device's own thread learns of it by its next batch.
             tracing::warn!(device = error.device, "a batch goes to another device: {}", error.message);
             Home::send(Batch { sequence, slot, rows, home });
@@ -129,12 +130,14 @@ fn shares(shared: &Shared, open: &mut HashMap<Zyx, OpenTile>, rows: &[Row]) -> V
 }
 
 fn open_tile(shared: &Shared, row: &Row, tile: Zyx) -> OpenTile {
-    let inverse =
-        row.context.normalisers.first().filter(|_| shared.denormalise).map(crate::normalise::Normaliser::inverse);
+    let channels = shared.spec.channels_out;
     OpenTile {
-        accumulator: Accumulator::zeroed(shared.plan.tile(tile), shared.spec.channels_out),
+        accumulator: Accumulator::zeroed(shared.plan.tile(tile), channels),
         missing: shared.plan.contributions(tile),
-        inverse: inverse.unwrap_or(Affine::IDENTITY),
+        inverses: match shared.denormalise {
+            true => inverses(&row.context.normalisers, channels),
+            false => vec![Affine::IDENTITY; channels],
+        },
         lease: row.context.take_lease(tile),
     }
 }
@@ -158,8 +161,8 @@ fn add(shared: &Shared, share: &mut Share, rows: &[Row], slot: &Slot) {
 }
 
 async fn finish(shared: &Shared, out: &Sender<FinishedTile>, tile: Zyx, open: OpenTile) {
-    let OpenTile { accumulator, inverse, lease, .. } = open;
-    let finished = FinishedTile { region: shared.plan.tile(tile), values: accumulator.into_values(), inverse, lease };
+    let OpenTile { accumulator, inverses, lease, .. } = open;
+    let finished = FinishedTile { region: shared.plan.tile(tile), values: accumulator.into_values(), inverses, lease };
     // If nobody writes any more, a fault has been reported.
     drop(shared.meters.merge.waiting(out.send(finished)).await);
 }

@@ -63,6 +63,8 @@ pub(crate) struct Flight {
     pub(crate) sequence: u64,
     pub(crate) rows: Vec<Row>,
     pub(crate) completion: Box<dyn Completion>,
+    /// The name of the device that it is on.
+    pub(crate) device: Arc<str>,
     pub(crate) home: Home,
 }
 
@@ -71,6 +73,7 @@ pub(crate) struct FinishedTile {
     pub(crate) region: Box3,
     /// `[channel, z, y, x]`.
     pub(crate) values: Vec<f32>,
-    pub(crate) inverse: Affine,
+    /// One per output channel.
+    pub(crate) inverses: Vec<Affine>,
     pub(crate) lease: Option<Lease>,
 }

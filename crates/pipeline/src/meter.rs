@@ -41,6 +41,14 @@ impl Meter {
         result
     }
 
+    /// Does a part of the work on an item that [`work`](Self::work) counts later.
+    pub fn part<T>(&self, work: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = work();
+        self.working.fetch_add(nanos(start), Ordering::Relaxed);
+        result
+    }
+
     /// Awaits `work` and counts its time, as long as it takes, and one item.
     pub async fn working<T>(&self, work: impl Future<Output = T>) -> T {
         let start = Instant::now();

@@ -178,5 +178,13 @@ impl Normaliser {
     }
 }
 
+/// The way back of each of `channels` output channels: that of the input channel of the same number if there are as many, else
+/// that of the first.
+pub(crate) fn inverses(normalisers: &[Normaliser], channels: usize) -> Vec<Affine> {
+    let paired = normalisers.len() == channels;
+    let of = |channel: usize| normalisers.get(if paired { channel } else { 0 });
+    (0..channels).map(|channel| of(channel).map_or(Affine::IDENTITY, Normaliser::inverse)).collect()
+}
+
 #[cfg(test)]
 mod tests;

@@ -115,14 +115,22 @@ impl Opened {
         Ok(())
     }
 
-    /// Warns if voxels may be too large for the kind of the batch: they would become infinite without a word.
+    /// Warns if voxels may be too large for the kind of the batch: they would lose digits or become infinite without a word.
     pub(crate) fn warn_about_overflow(&self, settings: &RunSettings, spec: &EngineSpec) {
         let element = self.reader.element();
         let unbounded = settings.values.normalisation == Normalisation::None && settings.values.clip.is_none();
-        if spec.input == ElementKind::F16 && unbounded && !matches!(element, Element::U8 | Element::I8 | Element::I16) {
+        if spec.input != ElementKind::F16 || !unbounded || matches!(element, Element::U8 | Element::I8 | Element::F16) {
+            return;
+        }
+        if element == Element::I16 {
+            tracing::warn!(
+                "the network computes in f16 and gets voxels of {element} without normalisation: integers above 2048 lose digits; `--no-amp` or \
+                 a `--normalize` avoid that"
+            );
+        } else {
             tracing::warn!(
                 "the network computes in f16, which ends at 65504, and gets voxels of {element} without normalisation: larger ones become \
-                 infinite; `--kind bf16`, `--no-amp` or a `--normalize` avoid that"
+                 infinite, and integers above 2048 lose digits; `--no-amp` or a `--normalize` avoid that"
             );
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use async_channel::Sender;
 use futures::{StreamExt, stream};
-use haloflow_geometry::{Step, Zyx};
+use haloflow_geometry::{Box3, Step, Zyx};
 use haloflow_volume::Brick;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -69,14 +69,14 @@ async fn read_step(shared: &Shared, admitted: Admitted) -> Result<PreparedStep, 
     let region = step.read;
     let brick = shared.meters.read.working(shared.reader.read(region)).await;
     let brick = brick.map_err(|error| Fault::volume(Stage::Read, &error).at(region))?;
-    let (brick, normalisers) = normalisers(shared, brick).await?;
+    let (brick, normalisers) = normalisers(shared, brick, region).await?;
     Ok(PreparedStep {
         context: Arc::new(StepContext::new(step, normalisers, tiles)),
         input: Arc::new(StepInput { brick, _lease: input }),
     })
 }
 
-async fn normalisers(shared: &Shared, brick: Brick) -> Result<(Brick, Vec<Normaliser>), Fault> {
+async fn normalisers(shared: &Shared, brick: Brick, region: Box3) -> Result<(Brick, Vec<Normaliser>), Fault> {
     let Normalisation::Percentile { percentiles: q } = shared.normalisation else {
         return Ok((brick, shared.normalisers.clone()));
     };
@@ -84,7 +84,10 @@ async fn normalisers(shared: &Shared, brick: Brick) -> Result<(Brick, Vec<Normal
     let work = move || {
         meters.prepare.work(|| {
             let of_channel = |bytes| {
-                let [low, high] = percentiles(&Voxels { element: brick.element, bytes }, q).unwrap_or([0.0, 1.0]);
+                let [low, high] = percentiles(&Voxels { element: brick.element, bytes }, q).unwrap_or_else(|| {
+                    tracing::warn!("block {region} has no finite voxel to take percentiles of; 0 and 1 are used");
+                    [0.0, 1.0]
+                });
                 Normaliser::shift_and_scale(low, high - low, eps).with_clip(clip).tabulated(brick.element)
             };
             let normalisers = brick.channels.iter().map(|channel| of_channel(channel)).collect();

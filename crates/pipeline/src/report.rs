@@ -50,6 +50,14 @@ pub struct Report {
     pub normalisation: Vec<[f64; 2]>,
 }
 
+impl Report {
+    /// The report of a run that ended with `fault` before it began.
+    #[must_use]
+    pub fn failed(fault: &Fault) -> Self {
+        Self { version: env!("CARGO_PKG_VERSION").into(), fault: Some(fault.clone()), ..Self::default() }
+    }
+}
+
 /// The input.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct InputReport {

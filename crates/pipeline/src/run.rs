@@ -65,7 +65,7 @@ impl Run {
             report: Report { version: env!("CARGO_PKG_VERSION").into(), ..Report::default() },
         };
         if let Err(fault) = running.go(self.factories).await {
-            running.faults.report(fault);
+            running.faults.keep(fault);
         }
         let ended = running.ended(&self.cancel);
         (running.finish(began, &ended), ended)
@@ -77,13 +77,18 @@ impl Running {
         self.settings.check()?;
         self.progress.set_doing("opening");
         let began = Instant::now();
-        let opened = open(&self.settings, &self.environment, &mut self.report).await?;
+        let cancel = self.faults.cancel().clone();
+        let opening = open(&self.settings, &self.environment, &mut self.report);
+        let opened = cancel.run_until_cancelled(opening).await.unwrap_or_else(|| Err(Fault::interrupted()))?;
         self.report.seconds.open = began.elapsed().as_secs_f64();
 
         self.progress.set_doing("starting the devices");
         let began = Instant::now();
         let per_device = slots_per_device(factories.len(), self.settings.resources.max_inflight_batches);
-        let channels = DeviceChannels::new(factories.len(), factories.len() * per_device);
+        let channels = DeviceChannels::new(
+            factories.iter().map(|factory| factory.device()).collect(),
+            factories.len() * per_device,
+        );
         let ports = DevicePorts {
             batches: channels.batches_out,
             returned: channels.returned,
@@ -126,7 +131,7 @@ impl Running {
             Err(fault) => {
                 self.faults.report(fault.clone());
                 drop(channels);
-                device::join(threads, &self.faults).await;
+                device::join(threads, &self.faults, device::GRACE).await;
                 Err(fault)
             }
         }
@@ -143,7 +148,7 @@ impl Running {
         let began = Instant::now();
         let statistics = opened.normalisers(&self.settings, &self.environment, &mut self.report);
         let Some(normalisers) = self.faults.cancel().clone().run_until_cancelled_owned(statistics).await else {
-            return Err(interrupted());
+            return Err(Fault::interrupted());
         };
         let normalisers = normalisers?;
         self.report.seconds.statistics = began.elapsed().as_secs_f64();
@@ -155,7 +160,10 @@ impl Running {
         self.progress.set_totals(plan.tiles().iter().product::<usize>() as u64, voxels, input_bytes(&reader), patches);
         self.report.work.patches_total = patches;
         self.report.work.redundancy = patches as f64 * spec.patch_voxels() as f64 / voxels as f64;
-        let created = output.create(spec.channels_out, provenance(&self.settings, &self.report)).await;
+        let creating = output.create(spec.channels_out, provenance(&self.settings, &self.report));
+        let Some(created) = self.faults.cancel().run_until_cancelled(creating).await else {
+            return Err(Fault::interrupted());
+        };
         let writer = created.map_err(|error| Fault::volume(Stage::Open, &error))?;
         let (values, resources) = (&self.settings.values, &self.settings.resources);
         let per_step = plan.steps(column).next().map_or(1, |step| step.len());
@@ -195,7 +203,7 @@ impl Running {
         match self.faults.first() {
             Some(fault) => Err(fault),
             None if seen.tiles_total > 0 && seen.tiles == seen.tiles_total => Ok(()),
-            None if wish.is_cancelled() => Err(interrupted()),
+            None if wish.is_cancelled() => Err(Fault::interrupted()),
             None => Err(Fault::defect(
                 Stage::Write,
                 &format!("only {} of {} blocks were stored", seen.tiles, seen.tiles_total),
@@ -224,10 +232,6 @@ impl Running {
         }
         self.report
     }
-}
-
-fn interrupted() -> Fault {
-    Fault::new(FaultKind::Interrupted, Stage::Plan, "the run was interrupted; the output is not complete")
 }
 
 impl Device {

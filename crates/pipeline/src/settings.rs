@@ -63,7 +63,8 @@ pub struct Values {
     pub eps: f64,
     /// Bounds to clip normalised voxels to.
     pub clip: Option<[f32; 2]>,
-    /// Whether results are brought back into the input's range.
+    /// Whether results are brought back into the input's range: each output channel into that of the input channel of the same
+    /// number if there are as many, else all into that of the first.
     pub denormalise: bool,
     /// What is done to every voxel of the result after that, in order.
     pub after: Vec<VoxelStep>,

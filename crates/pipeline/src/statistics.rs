@@ -2,7 +2,7 @@
 //!
 //! Values are f32. Ranks are found by counting: first the upper sixteen bits of an order-preserving key, then the lower sixteen
 //! bits of the few keys that matter. For data of sixteen bits or fewer the first pass is the last.
-//! NaN has no rank and is left out.
+//! NaN has no rank and infinity no place between two values: both are left out.
 
 use haloflow_volume::Element;
 
@@ -42,7 +42,7 @@ impl Counts {
     /// Counts the values of `data`.
     pub fn add(&mut self, data: &impl Visit) {
         data.visit(|value, times| {
-            if !value.is_nan() {
+            if value.is_finite() {
                 self.upper[(key(value) >> 16) as usize] += times;
                 self.total += times;
             }
@@ -102,7 +102,7 @@ impl Refinement {
     pub fn add(&mut self, data: &impl Visit) {
         data.visit(|value, times| {
             let key = key(value);
-            if let (false, Ok(bucket)) = (value.is_nan(), self.buckets.binary_search(&((key >> 16) as u16))) {
+            if let (true, Ok(bucket)) = (value.is_finite(), self.buckets.binary_search(&((key >> 16) as u16))) {
                 self.lower[bucket][(key & 0xFFFF) as usize] += times;
             }
         });

@@ -6,7 +6,7 @@ use async_channel::{Receiver, Sender, bounded};
 use haloflow_engine::Slot;
 use tokio::task::JoinSet;
 
-use crate::device::{DeviceThread, join};
+use crate::device::{DeviceThread, GRACE, join};
 use crate::fault::{Fault, Stage};
 use crate::home::Home;
 use crate::messages::{Batch, Flight};
@@ -36,9 +36,9 @@ pub(crate) struct DeviceChannels {
 }
 
 impl DeviceChannels {
-    /// Channels for `devices` devices with `slots` slots in all: a filled batch waits for each device, and every slot can be in flight.
-    pub(crate) fn new(devices: usize, slots: usize) -> Self {
-        let (batches_in, batches_out) = bounded(devices.max(1));
+    /// Channels for the `devices` with `slots` slots in all: a filled batch waits for each device, and every slot can be in flight.
+    pub(crate) fn new(devices: Vec<String>, slots: usize) -> Self {
+        let (batches_in, batches_out) = bounded(devices.len().max(1));
         let (flights_in, flights_out) = bounded(slots.max(1));
         let (home, returned) = Home::new(devices, slots);
         Self { batches_in, batches_out, flights_in, flights_out, home, returned }
@@ -48,6 +48,7 @@ impl DeviceChannels {
 /// Runs all stages to their end, or until the first fault has stopped them, and joins the device threads.
 pub(crate) async fn stream(shared: &Arc<Shared>, slots: Vec<Slot>, devices: Vec<DeviceThread>, channels: Channels) {
     let Channels { batches, flights, home } = channels;
+    let queued = flights.clone();
     let (free_in, free_out) = bounded(slots.len().max(1));
     for slot in slots {
         // The channel has room for every slot.
@@ -65,9 +66,16 @@ pub(crate) async fn stream(shared: &Arc<Shared>, slots: Vec<Slot>, devices: Vec<
             shared.faults.report(Fault::panicked(Stage::Plan, &error));
         }
     }
+    // Whatever flew when the run was cancelled lands nowhere.
+    queued.close();
+    while let Ok(flight) = queued.try_recv() {
+        drop(flight);
+    }
     shared.tasks.close();
-    shared.tasks.wait().await;
-    join(devices, &shared.faults).await;
+    if tokio::time::timeout(GRACE, shared.tasks.wait()).await.is_err() {
+        tracing::error!("a batch is still on its device {GRACE:?} after the run has ended; it is left behind");
+    }
+    join(devices, &shared.faults, GRACE).await;
 }
 
 /// The ends of the devices' channels that the stages hold.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use async_channel::Receiver;
 use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use haloflow_geometry::{Box3, Zyx};
 use haloflow_volume::AlignedBytes;
 use rayon::prelude::*;
@@ -16,28 +17,50 @@ use crate::after;
 use crate::cast::{CastCounts, cast};
 use crate::fault::{Fault, FaultKind, Stage};
 use crate::messages::FinishedTile;
+use crate::meter::Meter;
 use crate::normalise::Affine;
 use crate::shared::Shared;
 
 /// Stores all tiles.
 pub(crate) async fn write(shared: Arc<Shared>, tiles: Receiver<FinishedTile>) -> Result<(), Fault> {
-    let storing = tiles.map(|tile| {
+    let start = |tile| {
         let shared = Arc::clone(&shared);
         let tasks = shared.tasks.clone();
-        AbortOnDropHandle::new(tasks.spawn(async move { store(&shared, tile).await }))
-    });
-    let mut stored = std::pin::pin!(storing.buffer_unordered(shared.writers));
-    while let Some(tile) = shared.meters.write.waiting(stored.next()).await {
-        tile.map_err(|error| Fault::panicked(Stage::Write, &error))??;
+        let storing = AbortOnDropHandle::new(tasks.spawn(async move { store(&shared, tile).await }));
+        async move { storing.await.map_err(|error| Fault::panicked(Stage::Write, &error))? }
+    };
+    limited(&shared.meters.write, tiles, shared.writers, start).await
+}
+
+/// Starts `work` on every item, on at most `limit` at one time. Only while there is none does the stage wait.
+async fn limited<T, W: Future<Output = Result<(), Fault>>>(
+    meter: &Meter,
+    items: Receiver<T>,
+    limit: usize,
+    mut work: impl FnMut(T) -> W,
+) -> Result<(), Fault> {
+    let mut under_way = FuturesUnordered::new();
+    let mut more = true;
+    loop {
+        if under_way.is_empty() {
+            let Ok(item) = meter.waiting(items.recv()).await else { return Ok(()) };
+            under_way.push(work(item));
+        }
+        tokio::select! {
+            item = items.recv(), if more && under_way.len() < limit => match item {
+                Ok(item) => under_way.push(work(item)),
+                Err(_) => more = false,
+            },
+            Some(done) = under_way.next() => done?,
+        }
     }
-    Ok(())
 }
 
 async fn store(shared: &Arc<Shared>, tile: FinishedTile) -> Result<(), Fault> {
-    let FinishedTile { region, values, inverse, lease } = tile;
+    let FinishedTile { region, values, inverses, lease } = tile;
     let casting = Arc::clone(shared);
     let storing = async {
-        let work = move || finalise(&casting, region, values, inverse);
+        let work = move || finalise(&casting, region, values, &inverses);
         let (channels, counts) = shared.cpu.run(work).await.map_err(|error| Fault::volume(Stage::Write, &error))??;
         let written = shared.writer.write(region, channels).await;
         written.map_err(|error| Fault::volume(Stage::Write, &error).at(format!("block {region}")))?;
@@ -54,13 +77,14 @@ fn finalise(
     shared: &Shared,
     region: Box3,
     mut values: Vec<f32>,
-    inverse: Affine,
+    inverses: &[Affine],
 ) -> Result<(Vec<AlignedBytes>, CastCounts), Fault> {
     let voxels = region.voxels();
     let channels: Vec<(AlignedBytes, CastCounts)> = values
         .par_chunks_mut(voxels)
+        .zip(inverses)
         .enumerate()
-        .map(|(channel, values)| {
+        .map(|(channel, (values, &inverse))| {
             if inverse != Affine::IDENTITY {
                 values.iter_mut().for_each(|value| *value = inverse.apply(*value));
             }
@@ -85,4 +109,32 @@ fn not_finite(region: Box3, channel: usize, value: f32, index: usize) -> Fault {
          number instead"
     );
     Fault::new(FaultKind::Data, Stage::Write, message).at(format!("block {region}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn at_most_as_many_as_allowed_are_under_way_and_none_of_their_time_is_waiting() {
+        let (give, items) = async_channel::unbounded();
+        (0..10).for_each(|item| give.try_send(item).unwrap());
+        drop(give);
+        let (meter, now, most) = (Meter::default(), AtomicUsize::new(0), AtomicUsize::new(0));
+        let took = Duration::from_millis(10);
+        let work = |_: usize| async {
+            most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+            tokio::task::yield_now().await;
+            let began = Instant::now();
+            while began.elapsed() < took {}
+            now.fetch_sub(1, SeqCst);
+            Ok(())
+        };
+        limited(&meter, items, 3, work).await.unwrap();
+        assert!((2..=3).contains(&most.load(SeqCst)) && now.load(SeqCst) == 0);
+        assert!(meter.reading().waiting_seconds < 5.0 * took.as_secs_f64(), "{:?}", meter.reading());
+    }
 }

@@ -213,8 +213,8 @@ mod tests {
     fn a_request_may_last_as_long_as_bytes_come() {
         let value = |key| client_options().get_config_value(&key);
         assert_eq!(value(ClientConfigKey::Timeout), None);
-        assert_eq!(value(ClientConfigKey::ReadTimeout).as_deref(), Some("60 seconds"));
-        assert_eq!(value(ClientConfigKey::ConnectTimeout).as_deref(), Some("5 seconds"));
+        assert_eq!(value(ClientConfigKey::ReadTimeout).as_deref(), Some("1m"));
+        assert_eq!(value(ClientConfigKey::ConnectTimeout).as_deref(), Some("5s"));
     }
 
     #[test]

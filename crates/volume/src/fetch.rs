@@ -15,17 +15,25 @@ use crate::shard::{ShardIndex, ShardLayout};
 use crate::{CpuPool, StorageCounters, VolumeError};
 
 /// Memory for the indexes of shards, bytes.
-const INDEX_CACHE_BYTES: u64 = 64 << 20;
+const INDEX_CACHE_BYTES: u64 = 16 << 20;
+
+/// Memory for chunks in the making, encoded and decoded, bytes; only [`FEWEST_REQUESTS`] large chunks may need more.
+const TRANSFER_BYTES: u64 = 256 << 20;
+const FEWEST_REQUESTS: usize = 4;
+
+/// A chunk, with the permit that stands for its memory.
+pub(crate) type Permitted = (Arc<Unit>, OwnedSemaphorePermit);
 
 /// Fetches and decodes single chunks, without remembering them. At most `requests` are in the making at once: the permit is taken
-/// before the get and given back after the decoding.
+/// before the get and comes back with the chunk, to be held until the chunk has been copied.
 #[derive(Debug)]
 pub(crate) struct UnitSource {
     pub(crate) layout: Arc<Layout>,
     location: Location,
     cpu: CpuPool,
     counters: StorageCounters,
-    permits: Arc<Semaphore>,
+    requests: usize,
+    pub(crate) permits: Arc<Semaphore>,
     indexes: Cache<Vec<u64>, Option<Arc<ShardIndex>>>,
 }
 
@@ -40,14 +48,29 @@ impl UnitSource {
             })
             .build();
         let counters = location.counters.clone();
-        let permits = Arc::new(Semaphore::new(requests.clamp(1, Semaphore::MAX_PERMITS)));
-        Self { layout: Arc::new(layout), location, cpu, counters, permits, indexes }
+        let requests = requests_within_memory(requests, &layout);
+        let permits = Arc::new(Semaphore::new(requests));
+        Self { layout: Arc::new(layout), location, cpu, counters, requests, permits, indexes }
+    }
+
+    /// How many chunks are in the making at once at most.
+    pub(crate) fn requests(&self) -> usize {
+        self.requests
+    }
+
+    /// Memory of the chunks in the making and of the indexes of shards, bytes.
+    pub(crate) fn transfer_bytes(&self) -> u64 {
+        let indexes = if self.layout.shards.is_some() { INDEX_CACHE_BYTES } else { 0 };
+        (self.requests as u64).saturating_mul(bytes_per_request(&self.layout)).saturating_add(indexes)
     }
 
     /// The chunk (or inner chunk) at an index of the grid of units. The object's full name is in every error.
     ///
+    /// No other permit is needed between the taking of one and the return of its chunk, so whoever holds chunks must only copy
+    /// them for others to go on.
+    ///
     /// Cancellation: safe.
-    pub(crate) async fn unit(&self, index: &[u64]) -> Result<Arc<Unit>, VolumeError> {
+    pub(crate) async fn unit(&self, index: &[u64]) -> Result<Permitted, VolumeError> {
         let permit = Arc::clone(&self.permits)
             .acquire_owned()
             .await
@@ -62,7 +85,7 @@ impl UnitSource {
         };
         let Some(encoded) = encoded else {
             self.counters.absent();
-            return Ok(Arc::new(Unit::Fill));
+            return Ok((Arc::new(Unit::Fill), permit));
         };
         self.decode(key, encoded, permit).await
     }
@@ -72,20 +95,20 @@ impl UnitSource {
         key: String,
         encoded: Bytes,
         permit: OwnedSemaphorePermit,
-    ) -> Result<Arc<Unit>, VolumeError> {
+    ) -> Result<Permitted, VolumeError> {
         let (layout, counters) = (Arc::clone(&self.layout), self.counters.clone());
         let decoded = self.cpu.run(move || {
-            let _permit = permit;
             let since = Instant::now();
             let decoded = layout.unit_codec().decode(&encoded);
             counters.decoded(since);
-            decoded.map_err(|what| (what, encoded.len()))
+            // The permit leaves only with the bytes, so a cancelled read cannot exceed the limit.
+            decoded.map(|voxels| (voxels, permit)).map_err(|what| (what, encoded.len()))
         });
-        let decoded = decoded.await?.map_err(|(what, length)| {
+        let (decoded, permit) = decoded.await?.map_err(|(what, length)| {
             let url = self.location.url_of(&key);
             VolumeError::data(format!("the chunk {url} ({length} bytes) is truncated or corrupt: {what}"))
         })?;
-        Ok(Arc::new(Unit::Voxels(decoded)))
+        Ok((Arc::new(Unit::Voxels(decoded)), permit))
     }
 
     async fn inner_chunk(&self, shards: &ShardLayout, index: &[u64]) -> Result<(String, Option<Bytes>), VolumeError> {
@@ -124,9 +147,81 @@ impl UnitSource {
             self.location.get_range(key, 0..size).await?
         };
         let Some(encoded) = encoded else { return Ok(None) };
-        let index = shards.decode_index(&encoded).map_err(|what| {
+        let layout = Arc::clone(&self.layout);
+        let decode = move || layout.shards.as_ref().map(|shards| shards.decode_index(&encoded));
+        let index = self.cpu.run(decode).await?.transpose().map_err(|what| {
             VolumeError::data(format!("the shard {} is truncated or corrupt: {what}", self.location.url_of(key)))
         })?;
-        Ok(Some(Arc::new(index)))
+        Ok(index.map(Arc::new))
+    }
+}
+
+/// As many requests as were asked for, but no more than there are chunks, nor than memory suits.
+fn requests_within_memory(asked: usize, layout: &Layout) -> usize {
+    let suited = usize::try_from(TRANSFER_BYTES / bytes_per_request(layout)).unwrap_or(usize::MAX);
+    asked.min(layout.units()).min(suited.max(FEWEST_REQUESTS)).clamp(1, Semaphore::MAX_PERMITS)
+}
+
+/// Memory of one request: a chunk, or the index of its shard if that is larger, encoded and decoded.
+fn bytes_per_request(layout: &Layout) -> u64 {
+    let index = layout.shards.as_ref().map_or(0, |shards| shards.index_size);
+    (layout.unit_codec().decoded_size() as u64).max(index).max(1).saturating_mul(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{Environment, VolumeErrorKind};
+
+    fn v3(shape: &[u64], chunk: &[u64], codecs: &Value) -> Layout {
+        let metadata = json!({"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8", "fill_value": 0,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}}, "codecs": codecs,
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}}});
+        Layout::read(&metadata, "x").unwrap()
+    }
+
+    fn sharded() -> Layout {
+        let codecs = json!([{"name": "sharding_indexed", "configuration": {"chunk_shape": [4, 4], "index_location": "end",
+            "codecs": [{"name": "bytes"}],
+            "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]}}]);
+        v3(&[8, 8], &[8, 8], &codecs)
+    }
+
+    #[test]
+    fn requests_follow_the_array_and_the_size_of_its_chunks() {
+        let bytes = json!([{"name": "bytes"}]);
+        for (asked, shape, chunk, requests) in [
+            (64, [4096, 4096], [64, 64], 64),
+            (usize::MAX, [100, 100], [64, 64], 4),
+            (usize::MAX, [1 << 25, 1 << 25], [1024, 1024], 128),
+            (64, [1 << 20, 1 << 20], [8192, 8192], 4),
+            (2, [1 << 20, 1 << 20], [8192, 8192], 2),
+            (0, [8, 8], [8, 8], 1),
+        ] {
+            assert_eq!(requests_within_memory(asked, &v3(&shape, &chunk, &bytes)), requests, "{shape:?} {chunk:?}");
+        }
+        assert_eq!(requests_within_memory(usize::MAX, &sharded()), 4);
+    }
+
+    #[tokio::test]
+    async fn indexes_are_decoded_on_the_pool_and_count_as_memory() {
+        let location = crate::address::locate("memory://v", &Environment::empty()).unwrap();
+        location.put("c/0/0", Bytes::from_static(&[7; 100])).await.unwrap();
+        let cpu = CpuPool::new(NonZeroUsize::MIN).unwrap();
+        let source = UnitSource::new(sharded(), location, cpu.clone(), 64);
+        assert_eq!(source.transfer_bytes(), 4 * 2 * (4 * 16 + 4) + INDEX_CACHE_BYTES);
+        let (release, gate) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::spawn(async move { cpu.run(move || gate.recv()).await });
+        tokio::task::yield_now().await;
+        let mut unit = std::pin::pin!(source.unit(&[0, 0]));
+        assert!(futures::poll!(&mut unit).is_pending());
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap().unwrap();
+        assert_eq!(unit.await.unwrap_err().kind, VolumeErrorKind::Data);
+        assert_eq!(source.permits.available_permits(), 4);
     }
 }

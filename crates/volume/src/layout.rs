@@ -15,6 +15,9 @@ use crate::{Element, VolumeError, ZarrFormat};
 /// The highest number of axes: t, c, z, y, x.
 pub(crate) const MAX_RANK: usize = 5;
 
+/// The most voxels of an array or a chunk: sizes in bytes, and a few times them, still fit into 64 bits.
+const MOST_VOXELS: usize = 1 << 56;
+
 /// An array's metadata, understood. All shapes are in stored axis order.
 #[derive(Debug)]
 pub(crate) struct Layout {
@@ -45,9 +48,15 @@ impl Layout {
                 "its shape is {shape:?}, but 2 to {MAX_RANK} axes of at least 1 voxel are supported"
             )));
         }
+        if voxels(&shape).is_none() {
+            return Err(bad(format!("its shape {shape:?} has more than 2^56 voxels")));
+        }
         let chunk = chunk_shape(metadata, format).map_err(bad)?;
         if chunk.len() != shape.len() || chunk.contains(&0) {
             return Err(bad(format!("its chunk shape {chunk:?} does not suit its shape {shape:?}")));
+        }
+        if voxels(&chunk).is_none() {
+            return Err(bad(format!("its chunk shape {chunk:?} has more than 2^56 voxels")));
         }
         let element = element(metadata, format).map_err(bad)?;
         let parsed: ArrayMetadata = serde_json::from_value(settled(metadata))
@@ -68,6 +77,11 @@ impl Layout {
     /// Shape of the smallest part that can be read alone.
     pub(crate) fn unit(&self) -> &[usize] {
         self.shards.as_ref().map_or(&self.chunk, |shards| &shards.inner)
+    }
+
+    /// How many units the array has.
+    pub(crate) fn units(&self) -> usize {
+        self.shape.iter().zip(self.unit()).map(|(size, unit)| size.div_ceil(*unit)).product()
     }
 
     /// The codecs of the smallest part that can be read alone.
@@ -129,6 +143,12 @@ impl ChunkCodec {
 /// Concurrency is between chunks, so a codec works on one thread.
 pub(crate) fn codec_options() -> CodecOptions {
     CodecOptions::default().with_concurrent_target(1).with_validate_checksums(true)
+}
+
+/// The product of a shape, if it is small enough to compute with.
+fn voxels(shape: &[usize]) -> Option<usize> {
+    let product = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
+    product.filter(|voxels| *voxels <= MOST_VOXELS)
 }
 
 pub(crate) fn nonzero(shape: &[usize]) -> Vec<NonZeroU64> {
@@ -230,6 +250,31 @@ mod tests {
         assert_eq!(layout.key(&[1, 0]), "1.0");
         assert_eq!(layout.codec.fill_bytes(), [0, 0]);
         assert!(layout.codec.decode(&stored[..10]).is_err());
+    }
+
+    #[test]
+    fn absurd_shapes_are_errors_that_name_them() {
+        const HUGE: u64 = 1_000_000_000_000;
+        let error = |shape: Value, chunk: Value, format: u64| {
+            let metadata = json!({"zarr_format": format, "node_type": "array", "shape": shape, "chunks": chunk, "dtype": "<u2",
+                "data_type": "uint16", "compressor": null, "fill_value": 0, "filters": null, "order": "C",
+                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}}});
+            let error = Layout::read(&metadata, "s3://b/x").unwrap_err();
+            assert_eq!(error.kind, crate::VolumeErrorKind::Data);
+            error.message
+        };
+        for format in [2, 3] {
+            let message = error(json!([64, 64, 64]), json!([HUGE, HUGE, HUGE]), format);
+            assert!(message.contains("chunk shape [1000000000000, 1000000000000, 1000000000000]"), "{message}");
+            let message = error(json!([64, 64]), json!([u64::MAX, 2]), format);
+            assert!(message.contains("chunk shape [18446744073709551615, 2]"), "{message}");
+            let message = error(json!([HUGE, HUGE, HUGE]), json!([64, 64, 64]), format);
+            assert!(message.contains("shape [1000000000000, ") && message.contains("voxels"), "{message}");
+            for odd in [json!([-1, 2]), json!([1e300, 2]), json!([0, 2]), json!([2]), json!("2"), json!([[2], 2])] {
+                error(odd.clone(), json!([1, 1]), format);
+                error(json!([4, 4]), odd, format);
+            }
+        }
     }
 
     #[test]

@@ -19,9 +19,6 @@ pub(crate) const FIRST_ANSWER: Duration = Duration::from_secs(15);
 const BODY_RETRIES: usize = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Objects that make a prefix a Zarr node.
-const NODE_KEYS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", ".zattrs"];
-
 /// A prefix in a store. Keys are relative to it. Cloning shares store and counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Location {
@@ -138,19 +135,6 @@ impl Location {
             Some(Ok(_)) => Ok(true),
             Some(Err(error)) => Err(self.failed("list", "", error)),
         }
-    }
-
-    /// Whether a Zarr array or group is stored here.
-    pub(crate) async fn is_node(&self) -> Result<bool, VolumeError> {
-        if self.is_file() {
-            return Ok(false);
-        }
-        for key in NODE_KEYS {
-            if self.size(key).await?.is_some() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Deletes everything below this location, and nothing else.

@@ -128,6 +128,25 @@ fn kind_of(name: &str, kind: Option<&str>) -> Result<AxisKind, String> {
     }
 }
 
+/// What a group holds that is no image itself but a collection of images, if it says so.
+pub(crate) fn collection(attributes: &Value) -> Option<&'static str> {
+    let kinds = [
+        ("bioformats2raw.layout", "a bioformats2raw collection of images"),
+        ("plate", "a plate of images"),
+        ("well", "a well of images"),
+    ];
+    kinds.iter().find(|(key, _)| has(attributes, key)).map(|(_, what)| *what)
+}
+
+/// Whether a group's attributes say that it is an image, in any version.
+pub(crate) fn is_image(attributes: &Value) -> bool {
+    has(attributes, "multiscales")
+}
+
+fn has(attributes: &Value, key: &str) -> bool {
+    !attributes[key].is_null() || !attributes["ome"][key].is_null()
+}
+
 /// Why a group without `multiscales` cannot be opened, and what to open instead.
 pub(crate) fn no_image(attributes: &Value, url: &str) -> VolumeError {
     let ome = if attributes["ome"].is_object() { &attributes["ome"] } else { attributes };

@@ -139,7 +139,7 @@ impl OutputPlan {
     #[must_use]
     pub fn transfer_bytes(&self) -> u64 {
         let unit = self.targets.iter().map(|target| target.layout.codec.decoded_size()).max().unwrap_or(0);
-        2 * (in_flight(unit, &self.cpu) * unit) as u64
+        (2 * in_flight(unit, &self.cpu) as u64).saturating_mul(unit as u64)
     }
 
     /// Deletes what is to be overwritten, then writes the metadata of every array and group. `provenance`, unless null,
@@ -148,7 +148,7 @@ impl OutputPlan {
     /// Cancellation: leaves an output that is incomplete; calling again needs `overwrite`.
     ///
     /// # Errors
-    /// `Usage` if `channels_out` does not fit the targets: nothing has been deleted or created then. `Unavailable` if the store refuses.
+    /// `Data` if `channels_out` does not fit the targets: nothing has been deleted or created then. `Unavailable` if the store refuses.
     pub async fn create(mut self, channels_out: usize, provenance: Value) -> Result<VolumeWriter, VolumeError> {
         self.check_channels(channels_out)?;
         for target in &mut self.targets {
@@ -170,14 +170,19 @@ impl OutputPlan {
         Ok(VolumeWriter::new(arrays, channels_out, self.cpu, self.counters))
     }
 
-    fn check_channels(&self, channels: usize) -> Result<(), VolumeError> {
+    /// Checks that so many output channels fit the targets: one per array, or as many as the channel axis of a stacked array has
+    /// where it is fixed.
+    ///
+    /// # Errors
+    /// `Data` if they do not.
+    pub fn check_channels(&self, channels_out: usize) -> Result<(), VolumeError> {
         let outputs = self.targets.len();
         if !self.request.stack_channels {
-            if channels == outputs {
+            if channels_out == outputs {
                 return Ok(());
             }
-            return Err(VolumeError::usage(format!(
-                "there are {channels} output channels but {outputs} outputs: give one output per channel, or one output with stacked channels"
+            return Err(VolumeError::data(format!(
+                "there are {channels_out} output channels but {outputs} outputs: give one output per channel, or one output with stacked channels"
             )));
         }
         let fixed = self
@@ -187,10 +192,10 @@ impl OutputPlan {
         let size =
             fixed.map(|target| (target.map.c.map_or(1, |place| target.layout.shape[place]), &target.location.url));
         match size {
-            Some((size, url)) if size != channels => Err(VolumeError::usage(format!(
-                "there are {channels} output channels but {url} has {size} along its channel axis: they must be equal"
+            Some((size, url)) if size != channels_out => Err(VolumeError::data(format!(
+                "there are {channels_out} output channels but {url} has {size} along its channel axis: they must be equal"
             ))),
-            _ if channels == 0 => Err(VolumeError::usage("there are 0 output channels: there must be at least 1")),
+            _ if channels_out == 0 => Err(VolumeError::data("there are 0 output channels: there must be at least 1")),
             _ => Ok(()),
         }
     }
@@ -237,10 +242,12 @@ async fn write_metadata(target: &Target, provenance: &Value) -> Result<(), Volum
     match blueprint.format {
         ZarrFormat::V2 => {
             target.array.put(".zarray", pretty(&metadata)).await?;
+            // The attributes first: a group without them could not be told to be ours, and so not be overwritten.
+            target.location.put(".zattrs", pretty(&attributes)).await?;
             if target.is_group {
                 target.location.put(".zgroup", pretty(&json!({"zarr_format": 2}))).await?;
             }
-            target.location.put(".zattrs", pretty(&attributes)).await
+            Ok(())
         }
         ZarrFormat::V3 => {
             target.array.put("zarr.json", pretty(&metadata)).await?;

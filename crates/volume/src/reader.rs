@@ -5,6 +5,7 @@ use std::sync::Arc;
 use haloflow_geometry::{Box3, Zyx};
 use moka::future::Cache;
 use moka::policy::EvictionPolicy;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::axes::{AxisMap, Strides};
@@ -31,7 +32,8 @@ pub struct InputOptions {
     pub c: Vec<usize>,
     /// Capacity of the cache of decoded chunks, bytes.
     pub cache_bytes: u64,
-    /// How many chunks may be fetched and decoded at once, at least 1; 64 suits object stores.
+    /// How many chunks may be fetched and decoded at once, at least 1; 64 suits object stores. Fewer are if the array has fewer
+    /// chunks, or if those in the making would take more than 256 MiB (encoded and decoded), but not fewer than 4 for that.
     pub requests: usize,
 }
 
@@ -42,6 +44,22 @@ pub struct VolumeReader {
     cache: Cache<Vec<u64>, Arc<Unit>>,
 }
 
+type Permits = Vec<OwnedSemaphorePermit>;
+
+/// A chunk that waits to be copied, with its permit if this read fetched it and neither the cache nor another read did. A read
+/// copies what has arrived without needing further permits, so reads that hold some never wait for each other in a circle.
+#[derive(Debug)]
+struct Held {
+    unit: Arc<Unit>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<Unit> for Held {
+    fn as_ref(&self) -> &Unit {
+        &self.unit
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     source: UnitSource,
@@ -49,7 +67,6 @@ struct Shared {
     description: InputDescription,
     counters: StorageCounters,
     cpu: CpuPool,
-    requests: usize,
     t: usize,
     c: Vec<usize>,
 }
@@ -63,10 +80,9 @@ impl VolumeReader {
     pub async fn open(options: &InputOptions, environment: &Environment, cpu: &CpuPool) -> Result<Self, VolumeError> {
         let counters = StorageCounters::default();
         let Input { location, layout, map, description } = Input::open(options, environment, &counters).await?;
-        let requests = options.requests.max(1);
-        let source = UnitSource::new(layout, location, cpu.clone(), requests);
+        let source = UnitSource::new(layout, location, cpu.clone(), options.requests);
         let (t, c) = (options.t, options.c.clone());
-        let shared = Shared { source, map, description, counters, cpu: cpu.clone(), requests, t, c };
+        let shared = Shared { source, map, description, counters, cpu: cpu.clone(), t, c };
         Ok(Self { shared: Arc::new(shared), cache: cache(options.cache_bytes) })
     }
 
@@ -112,11 +128,11 @@ impl VolumeReader {
         self.shared.counters.snapshot()
     }
 
-    /// The most bytes that reading holds outside the cache and the returned bricks: encoded and decoded chunks in flight, if no
-    /// encoded chunk is larger than a decoded one.
+    /// The most bytes that reading holds outside the cache and the returned bricks: encoded and decoded chunks that are not yet
+    /// copied into bricks, if no encoded chunk is larger than a decoded one, and the indexes of shards.
     #[must_use]
     pub fn transfer_bytes(&self) -> u64 {
-        2 * self.shared.requests as u64 * self.shared.source.layout.unit_codec().decoded_size() as u64
+        self.shared.source.transfer_bytes()
     }
 
     /// Reads a region that lies inside the volume. Chunks in the cache are not fetched again, and concurrent reads that need the
@@ -144,7 +160,7 @@ impl VolumeReader {
         let mut waiting = self.shared.placements(region).into_iter();
         let mut running = JoinSet::new();
         loop {
-            while running.len() < self.shared.requests {
+            while running.len() < self.shared.source.requests() {
                 let Some((index, placement)) = waiting.next() else { break };
                 let reader = self.clone();
                 running.spawn(async move { Ok((placement, reader.cached(index).await?)) });
@@ -154,22 +170,33 @@ impl VolumeReader {
             while let Some(next) = running.try_join_next() {
                 arrived.push(settled(next)?);
             }
-            brick = self.copy(brick, arrived).await?;
-            // The cache evicts lazily; memory is bounded only if it does so now.
+            let permits;
+            (brick, permits) = self.copy(brick, arrived).await?;
+            // The cache evicts lazily; memory is bounded only if it does so before others may go on.
             self.cache.run_pending_tasks().await;
+            drop(permits);
         }
     }
 
-    async fn cached(&self, index: Vec<u64>) -> Result<Arc<Unit>, VolumeError> {
-        let load = self.shared.source.unit(&index);
-        self.cache.try_get_with(index.clone(), load).await.map_err(|error| (*error).clone())
+    async fn cached(&self, index: Vec<u64>) -> Result<Held, VolumeError> {
+        let mut permit = None;
+        let load = async {
+            let (unit, taken) = self.shared.source.unit(&index).await?;
+            permit = Some(taken);
+            Ok(unit)
+        };
+        let unit = self.cache.try_get_with(index.clone(), load).await;
+        let unit = unit.map_err(|error: Arc<VolumeError>| (*error).clone())?;
+        Ok(Held { unit, permit })
     }
 
-    async fn copy(&self, mut brick: Brick, units: Vec<(Placement, Arc<Unit>)>) -> Result<Brick, VolumeError> {
+    /// Copies chunks into the brick and lets go of them. Gives their permits back with the brick; work that outlives a cancelled read
+    /// keeps them until it ends.
+    async fn copy(&self, mut brick: Brick, units: Vec<(Placement, Held)>) -> Result<(Brick, Permits), VolumeError> {
         let shared = Arc::clone(&self.shared);
         let work = move || {
             gather(&mut brick, &units, shared.strides(), shared.source.layout.codec.fill_bytes());
-            brick
+            (brick, units.into_iter().filter_map(|(_, held)| held.permit).collect())
         };
         self.shared.cpu.run(work).await
     }
@@ -214,4 +241,60 @@ fn cache(bytes: u64) -> Cache<Vec<u64>, Arc<Unit>> {
 
 fn settled<T>(joined: Result<Result<T, VolumeError>, JoinError>) -> Result<T, VolumeError> {
     joined.unwrap_or_else(|error| Err(VolumeError::internal(format!("reading a chunk was cut short: {error}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use serde_json::json;
+
+    use super::*;
+
+    async fn reader(requests: usize) -> VolumeReader {
+        let environment = Environment::empty();
+        let location = crate::address::locate("memory://v", &environment).unwrap();
+        let metadata = json!({"zarr_format": 2, "shape": [4, 8, 8], "chunks": [2, 2, 2], "dtype": "|u1", "compressor": null,
+            "fill_value": 3, "filters": null, "order": "C"});
+        location.put(".zarray", metadata.to_string().into()).await.unwrap();
+        for z in 0..2 {
+            location.put(&format!("{z}.0.0"), vec![9; 8].into()).await.unwrap();
+        }
+        let options = InputOptions {
+            source: "memory://v".to_owned(),
+            level: 0,
+            level_given: false,
+            t: 0,
+            c: vec![0],
+            cache_bytes: 1 << 20,
+            requests,
+        };
+        VolumeReader::open(&options, &environment, &CpuPool::new(NonZeroUsize::MIN).unwrap()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_permit_lasts_until_its_chunk_is_copied() {
+        let reader = reader(2).await;
+        let permits = &reader.shared.source.permits;
+        let (one, same) = futures::future::join(reader.cached(vec![0; 3]), reader.cached(vec![0; 3])).await;
+        let (one, same) = (one.unwrap(), same.unwrap());
+        assert!(one.permit.is_some() && same.permit.is_none());
+        let absent = reader.cached(vec![0, 1, 1]).await.unwrap();
+        assert_eq!(permits.available_permits(), 0);
+        drop((one, same, absent));
+        assert_eq!(permits.available_permits(), 2);
+    }
+
+    #[tokio::test]
+    async fn reads_of_the_same_chunks_go_on_with_one_permit() {
+        for cache_bytes in [0, 1 << 20] {
+            let reader = reader(1).await.with_cache(cache_bytes);
+            let reads = (0..6).map(|i| reader.read(Box3::new([0, i % 3, 0], [4, 8, 8])));
+            for brick in futures::future::try_join_all(reads).await.unwrap() {
+                assert_eq!(brick.channels[0].as_slice::<u8>().last(), Some(&3));
+            }
+            assert_eq!(reader.shared.source.permits.available_permits(), 1);
+            assert_eq!(reader.transfer_bytes(), 2 * 8);
+        }
+    }
 }

@@ -10,6 +10,7 @@ use crate::lattice::{check_block, check_extent, check_shard, chunk_shape};
 use crate::layout::{Layout, sizes};
 use crate::location::{Location, first_answer};
 use crate::node::Node;
+use crate::ome::{collection, is_image};
 use crate::spec::{Source, Spec};
 use crate::{AxisInfo, AxisKind, Element, InputDescription, OutputRequest, VolumeError, VolumeErrorKind, ZarrFormat};
 
@@ -121,10 +122,7 @@ async fn may_proceed(
             Err(VolumeError::data(format!("the output {url} does not exist: add \"create\": true to its spec")))
         }
         (false, _) => Ok(None),
-        (true, true) if location.is_node().await? => Ok(None),
-        (true, true) => Err(VolumeError::usage(format!(
-            "{url} holds something that is no Zarr array or group, so it is not deleted: choose another output, or remove it yourself"
-        ))),
+        (true, true) => may_be_deleted(location).await.map(|()| None),
         (true, false) if open == Some(true) => match (Node::find(location).await?, spec) {
             (Some(Node::Array(metadata)), Some(spec)) => {
                 matches_spec(&metadata, spec)?;
@@ -140,6 +138,27 @@ async fn may_proceed(
             ),
         )),
     }
+}
+
+/// Refuses to delete what a run could not have made: anything but an array, an OME-Zarr image or a group of haloflow's own.
+async fn may_be_deleted(location: &Location) -> Result<(), VolumeError> {
+    let node = if location.is_file() { None } else { Node::find(location).await? };
+    let what = match node {
+        None => "something that is no Zarr array or group",
+        Some(Node::Array(metadata)) if metadata["node_type"] == "array" || metadata["zarr_format"] == 2 => {
+            return Ok(());
+        }
+        Some(Node::Array(_)) => "a zarr.json that is of no array or group",
+        Some(Node::Group(attributes)) => match collection(&attributes) {
+            Some(what) => what,
+            None if is_image(&attributes) || !attributes["haloflow"].is_null() => return Ok(()),
+            None => "a Zarr group that is no OME-Zarr image and not made by haloflow",
+        },
+    };
+    Err(VolumeError::usage(format!(
+        "{} holds {what}, so it is not deleted: choose another output, or remove it yourself",
+        location.url
+    )))
 }
 
 fn blueprint(

@@ -45,33 +45,44 @@ struct Outcome {
     fault: Option<Fault>,
 }
 
-/// Sends batches through `fakes` as the batch and merge stages do.
-async fn run(fakes: Vec<Fake>) -> Outcome {
-    let (devices, faults) = (fakes.len(), Faults::new(CancellationToken::new()));
-    let channels = DeviceChannels::new(devices, devices * SLOTS);
-    let fleet = Arc::clone(channels.home.fleet());
+/// The ends that the devices hold, and those that the stages hold.
+fn parted(channels: DeviceChannels, faults: &Faults) -> (DevicePorts, Sender<Batch>, Receiver<Flight>, Home) {
+    let DeviceChannels { batches_in, batches_out, flights_in, flights_out, home, returned } = channels;
     let ports = DevicePorts {
-        batches: channels.batches_out,
-        returned: channels.returned,
-        fleet: Arc::clone(&fleet),
-        flights: channels.flights_in,
+        batches: batches_out,
+        returned,
+        fleet: Arc::clone(home.fleet()),
+        flights: flights_in,
         meters: Arc::default(),
         faults: faults.clone(),
     };
-    let factories = fakes.into_iter().map(|fake| Box::new(fake) as Box<dyn EngineFactory>).collect();
+    (ports, batches_in, flights_out, home)
+}
+
+fn factories(fakes: Vec<Fake>) -> Vec<Box<dyn EngineFactory>> {
+    fakes.into_iter().map(|fake| Box::new(fake) as Box<dyn EngineFactory>).collect()
+}
+
+/// Sends batches through `fakes` as the batch and merge stages do.
+async fn run(fakes: Vec<Fake>) -> Outcome {
+    let (devices, faults) = (fakes.len(), Faults::new(CancellationToken::new()));
+    let names = fakes.iter().map(EngineFactory::device).collect();
+    let (ports, batches_in, flights_out, home) = parted(DeviceChannels::new(names, devices * SLOTS), &faults);
+    let fleet = Arc::clone(&ports.fleet);
+    let factories = factories(fakes);
     let mut outcome = Outcome { landed: BTreeMap::new(), retired: Vec::new(), fault: None };
     if let Ok(devices) = start(factories, SLOTS, ports).await {
         let (slots, threads): (Vec<_>, Vec<_>) = devices.into_iter().map(Device::into_parts).unzip();
         let (give_back, free) = async_channel::unbounded();
         slots.into_iter().flatten().for_each(|slot| give_back.try_send(slot).unwrap());
-        let form = form(free, channels.batches_in, channels.home);
-        let land = land(channels.flights_out, give_back);
+        let form = form(free, batches_in, home);
+        let land = land(flights_out, give_back);
         let stages = async { futures::join!(form, land).1 };
         // A fault ends the stages, as it does in a run.
         if let Some(landed) = faults.cancel().clone().run_until_cancelled_owned(stages).await {
             outcome.landed = landed;
         }
-        join(threads, &faults).await;
+        join(threads, &faults, GRACE).await;
     }
     outcome.retired = fleet.retired();
     outcome.fault = faults.first();
@@ -167,6 +178,59 @@ async fn a_model_that_fails_ends_the_run_at_once() {
     let outcome = run(fakes).await;
     assert_eq!(outcome.retired, vec![]);
     assert!(outcome.fault.unwrap().message.ends_with("told so"));
+}
+
+#[tokio::test]
+async fn cancelling_ends_the_devices_while_flights_are_queued() {
+    let faults = Faults::new(CancellationToken::new());
+    let (ports, batches_in, flights_out, home) =
+        parted(DeviceChannels::new(vec!["fake:0".into(), "fake:1".into()], 2 * SLOTS), &faults);
+    let devices = start(factories(vec![fake("fake:0"), fake("fake:1")]), SLOTS, ports).await;
+    let (slots, threads): (Vec<_>, Vec<_>) = devices.unwrap().into_iter().map(Device::into_parts).unzip();
+    let (give_back, free) = async_channel::unbounded();
+    slots.into_iter().flatten().for_each(|slot| give_back.try_send(slot).unwrap());
+    let forming = tokio::spawn(form(free, batches_in, home));
+    // Nobody merges: every slot ends up in a flight, and every flight holds a way home.
+    while flights_out.len() < 2 * SLOTS {
+        tokio::task::yield_now().await;
+    }
+    forming.abort();
+    faults.cancel().cancel();
+    join(threads, &faults, GRACE).await;
+    assert_eq!((flights_out.len(), faults.first()), (2 * SLOTS, None));
+}
+
+#[tokio::test]
+async fn a_device_that_hangs_is_left_behind_at_the_deadline() {
+    let faults = Faults::new(CancellationToken::new());
+    let (ports, batches_in, flights_out, home) = parted(DeviceChannels::new(vec!["fake:0".into()], SLOTS), &faults);
+    let (go_on, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let hanging = fake("fake:0").before(move |_| {
+        // Until the test has ended.
+        let _ = held.lock().unwrap().recv();
+        Ok(())
+    });
+    let mut devices = start(factories(vec![hanging]), SLOTS, ports).await.unwrap();
+    let (slots, thread) = devices.remove(0).into_parts();
+    let slot = slots.into_iter().next().unwrap();
+    batches_in.send(Batch { sequence: 0, slot, rows: vec![row(), row()], home }).await.unwrap();
+    while !batches_in.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    faults.cancel().cancel();
+    join(vec![thread], &faults, Duration::ZERO).await;
+    assert_eq!((flights_out.len(), faults.first()), (0, None));
+    drop(go_on);
+}
+
+#[tokio::test]
+async fn a_start_that_is_cancelled_is_interrupted() {
+    let faults = Faults::new(CancellationToken::new());
+    let (ports, ..) = parted(DeviceChannels::new(vec!["fake:0".into()], SLOTS), &faults);
+    faults.cancel().cancel();
+    let Err(fault) = start(factories(vec![fake("fake:0")]), SLOTS, ports).await else { panic!("it started") };
+    assert_eq!(fault.kind, FaultKind::Interrupted);
 }
 
 #[tokio::test]

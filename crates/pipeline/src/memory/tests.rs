@@ -97,6 +97,25 @@ fn a_whole_brain_is_split_in_no_time() {
 }
 
 #[test]
+fn columns_are_tried_at_the_least_size_of_each_number_of_them() {
+    for tiles in 1..200_usize {
+        let least = (1..=tiles).filter(|&size| size == 1 || tiles.div_ceil(size) < tiles.div_ceil(size - 1));
+        assert_eq!(sizes(tiles), least.collect::<Vec<_>>(), "{tiles}");
+    }
+    assert!(sizes(10_000).len() <= 200);
+}
+
+#[test]
+fn a_refusal_names_the_requests_if_they_take_a_large_part() {
+    let plan = plan([300, 700, 900], 128, 64, Lattice::Volume);
+    let spec = spec(&plan, 16);
+    for (transfer, named) in [(MIB, false), (4096 * MIB, true)] {
+        let fault = split(MIB, &Demand { transfer, ..demand(&plan, &spec, 3) }).unwrap_err();
+        assert_eq!(fault.message.contains("`requests`"), named, "{fault}");
+    }
+}
+
+#[test]
 fn slots_are_shared_out_among_the_devices() {
     assert_eq!(
         [(1, 64), (2, 4), (8, 64), (8, 4), (3, 1), (0, 5)].map(|(devices, most)| slots_per_device(devices, most)),

@@ -90,3 +90,13 @@ proptest! {
         assert_table_is_direct::<i16>(&normaliser, Element::I16);
     }
 }
+
+#[test]
+fn output_channels_go_back_by_their_own_input_channel_if_there_are_as_many() {
+    let [one, two] = [10.0, 20.0].map(|offset| Normaliser::shift_and_scale(offset, 2.0, 1e-6));
+    let [a, b] = [one.inverse(), two.inverse()];
+    assert_eq!(inverses(&[one.clone(), two.clone()], 2), [a, b]);
+    assert_eq!(inverses(&[one.clone(), two], 3), [a; 3]);
+    assert_eq!(inverses(&[one], 2), [a; 2]);
+    assert_eq!(inverses(&[], 1), [Affine::IDENTITY]);
+}

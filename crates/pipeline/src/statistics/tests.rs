@@ -88,6 +88,9 @@ fn nothing_has_no_percentiles_and_nan_has_no_rank() {
     assert_eq!(by_two_passes(&[], [0.0, 100.0], 1), None);
     assert_eq!(by_two_passes(&[f32::NAN, -f32::NAN], [0.0, 100.0], 1), None);
     assert_eq!(by_two_passes(&[f32::NAN, 3.0, -1.0, f32::NAN], [0.0, 100.0], 2), Some([-1.0, 3.0]));
+    let infinite = [f32::INFINITY, 3.0, f32::NEG_INFINITY, -1.0, f32::INFINITY];
+    assert_eq!(by_two_passes(&infinite, [0.0, 100.0], 2), Some([-1.0, 3.0]));
+    assert_eq!(by_two_passes(&[f32::INFINITY, f32::NAN], [0.0, 100.0], 1), None);
     assert_eq!(percentiles(&Voxels { element: Element::U16, bytes: &AlignedBytes::default() }, [1.0, 99.0]), None);
     assert_eq!(Moments::of(&Values(vec![])).mean_and_deviation(), None);
     let moments = Moments::of(&Values(vec![f32::NAN, 1.0, f32::INFINITY, 3.0]));

@@ -1,5 +1,7 @@
 //! Memory: a run holds what its plan says and no more, and what its plan says is enough.
 
+use std::sync::Arc;
+
 use haloflow_engine::fake::Fake;
 use haloflow_pipeline::{FaultKind, Report, RunSettings};
 use haloflow_volume::{Element, Environment};
@@ -11,12 +13,20 @@ use crate::support::{
     Factories, Volume, block_on, complete, devices, layout, plain, prepare, settings, spec, store, trim,
 };
 
-/// The report of a run that is stopped when its memory has been split and before anything is created.
+/// The report of a run that is stopped as soon as its memory has been split.
 async fn planned(settings: &RunSettings, environment: &Environment, factories: Factories) -> Report {
-    let run = prepare(settings, environment, factories);
-    run.cancel.cancel();
-    let (report, ended) = run.execute().await;
-    assert_eq!(ended.unwrap_err().kind, FaultKind::Interrupted);
+    let mut settings = settings.clone();
+    settings.output.overwrite = true;
+    let run = prepare(&settings, environment, factories);
+    let (cancel, progress) = (run.cancel.clone(), Arc::clone(&run.progress));
+    let running = tokio::spawn(run.execute());
+    while !["taking statistics", "streaming", "done"].contains(&progress.doing().as_str()) {
+        tokio::task::yield_now().await;
+    }
+    cancel.cancel();
+    let (report, ended) = running.await.unwrap();
+    // All may be through before the run sees the wish.
+    assert!(ended.is_ok() || ended.is_err_and(|fault| fault.kind == FaultKind::Interrupted));
     report
 }
 

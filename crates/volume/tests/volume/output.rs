@@ -45,7 +45,7 @@ async fn an_existing_output_stays_untouched_unless_told() {
     let mut overwriting = request(path.to_str().unwrap());
     overwriting.overwrite = true;
     let plan = check(overwriting.clone(), &input, &environment).await.unwrap();
-    assert_eq!(plan.create(2, Value::Null).await.unwrap_err().kind, VolumeErrorKind::Usage);
+    assert_eq!(plan.create(2, Value::Null).await.unwrap_err().kind, VolumeErrorKind::Data);
     assert_eq!(contents(folder.path()), before);
     make(overwriting, &input, 1, &environment).await.unwrap();
     assert!(!path.join("0/c/stray").exists() && folder.path().join("neighbour").exists());
@@ -65,6 +65,72 @@ async fn a_folder_that_is_no_zarr_is_not_deleted() {
     );
     assert!(message.await.contains("not deleted"));
     assert!(folder.path().join("thesis.tex").exists());
+}
+
+#[tokio::test]
+async fn only_images_arrays_and_own_groups_are_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.zarr");
+    let attempt = async |name: &str, content: Value| {
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join(name), content.to_string()).unwrap();
+        let mut request = request(path.to_str().unwrap());
+        request.overwrite = true;
+        let checked = check(request, &described("zyx", [8, 8, 8]), &Environment::empty()).await;
+        assert!(path.join(name).exists());
+        std::fs::remove_dir_all(&path).unwrap();
+        checked.map(|_| ()).map_err(|error| (error.kind, error.message))
+    };
+    let group = |attributes: Value| json!({"zarr_format": 3, "node_type": "group", "attributes": attributes});
+    let image = json!({"multiscales": [{"datasets": [{"path": "0"}]}]});
+    attempt("zarr.json", group(json!({"ome": image}))).await.unwrap();
+    attempt("zarr.json", group(json!({"haloflow": {}}))).await.unwrap();
+    attempt("zarr.json", json!({"zarr_format": 3, "node_type": "array"})).await.unwrap();
+    attempt(".zattrs", image.clone()).await.unwrap();
+    attempt(".zarray", json!({"zarr_format": 2})).await.unwrap();
+    for (key, value, word) in [
+        ("plate", json!({"wells": []}), "plate"),
+        ("well", json!({"images": []}), "well"),
+        ("bioformats2raw.layout", json!(3), "bioformats2raw"),
+        ("comment", json!("all of my data"), "group"),
+    ] {
+        let marked = key != "comment";
+        let mut attributes = if marked { image.clone() } else { json!({}) };
+        attributes[key] = value;
+        for (name, content) in [(".zattrs", attributes.clone()), ("zarr.json", group(json!({"ome": attributes})))] {
+            let (kind, message) = attempt(name, content).await.unwrap_err();
+            assert_eq!(kind, VolumeErrorKind::Usage);
+            assert!(message.contains(word) && message.contains("not deleted"), "{message}");
+        }
+    }
+    for (name, content) in [(".zgroup", json!({"zarr_format": 2})), ("zarr.json", json!({})), ("notes", json!({}))] {
+        assert!(attempt(name, content).await.unwrap_err().1.contains("not deleted"));
+    }
+}
+
+#[tokio::test]
+async fn channel_counts_are_checked_before_anything_is_made() {
+    let checked = async |change: fn(&mut OutputRequest)| {
+        let mut request = request("memory://out");
+        change(&mut request);
+        check(request, &described("czyx", [4, 5, 6]), &Environment::empty()).await.unwrap()
+    };
+    let single = checked(|_| {}).await;
+    single.check_channels(1).unwrap();
+    let error = single.check_channels(2).unwrap_err();
+    assert_eq!(error.kind, VolumeErrorKind::Data);
+    assert!(error.message.contains("2 output channels but 1 outputs"), "{error}");
+    let stacked = checked(|request| request.stack_channels = true).await;
+    stacked.check_channels(5).unwrap();
+    assert_eq!(stacked.check_channels(0).unwrap_err().kind, VolumeErrorKind::Data);
+    let fixed = checked(|request| {
+        request.stack_channels = true;
+        let spec = json!({"driver": "zarr3", "kvstore": "memory://out", "metadata": {"shape": [3, 4, 5, 6]}});
+        request.targets = vec![spec.to_string()];
+    });
+    let fixed = fixed.await;
+    fixed.check_channels(3).unwrap();
+    assert!(fixed.check_channels(2).unwrap_err().message.contains("has 3 along its channel axis"));
 }
 
 #[tokio::test]

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use haloflow_engine::{ElementKind, Timeline};
-use haloflow_engine_torch::{CompiledForm, TorchDevice, TorchOptions, check_devices, cuda_devices, fitting_batch, versions};
+use haloflow_engine_torch::{
+    CompiledForm, TorchDevice, TorchOptions, check_devices, cuda_devices, fitting_batch, versions,
+};
 
 use crate::measure::{Figures, measure};
 
