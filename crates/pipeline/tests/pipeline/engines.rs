@@ -11,12 +11,8 @@ pub(crate) type Wait = Box<dyn FnOnce() -> Result<(), EngineError> + Send>;
 
 /// What a [`Late`] engine asks of whoever directs it.
 pub(crate) trait Director: Send + Sync {
-    /// An engine is there.
-    fn joined(&self) {}
     /// A batch has been submitted; the answer is run by whoever waits for it.
     fn submitted(&self) -> Wait;
-    /// An engine is gone.
-    fn left(&self) {}
 }
 
 /// A fake whose completions do what a director says before they are done.
@@ -49,7 +45,6 @@ impl EngineFactory for Late {
     }
 
     fn make(self: Box<Self>) -> Result<Box<dyn Engine>, EngineError> {
-        self.director.joined();
         Ok(Box::new(LateEngine { inner: Box::new(self.inner).make()?, director: self.director }))
     }
 }
@@ -73,14 +68,9 @@ impl Engine for LateEngine {
         Ok(Box::new(LateCompletion { inner, wait: self.director.submitted() }))
     }
 
+    /// No batch of the run: no director holds it up.
     fn fingerprint(&mut self, slot: Slot) -> Result<(Slot, u64), Rejected> {
         self.inner.fingerprint(slot)
-    }
-}
-
-impl Drop for LateEngine {
-    fn drop(&mut self) {
-        self.director.left();
     }
 }
 
@@ -96,15 +86,16 @@ impl Completion for LateCompletion {
 }
 
 /// Lets batches be done in a random order: it collects as many as its window and lets them go one after the other. The rest goes
-/// when the last engine has left.
+/// when the last batch of the run has come.
 pub(crate) struct Shuffle {
     state: Mutex<Shuffled>,
     window: usize,
+    batches: u64,
 }
 
 struct Shuffled {
     seed: u64,
-    engines: usize,
+    submitted: u64,
     held: Vec<Sender<Baton>>,
 }
 
@@ -121,9 +112,9 @@ impl Drop for Baton {
 }
 
 impl Shuffle {
-    /// `window` must be at most the number of slots, or the batches it waits for never come.
-    pub(crate) fn new(seed: u64, window: usize) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(Shuffled { seed, engines: 0, held: Vec::new() }), window })
+    /// `window` must be at most the number of slots, or the batches it waits for never come; `batches` are those of the whole run.
+    pub(crate) fn new(seed: u64, window: usize, batches: u64) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(Shuffled { seed, submitted: 0, held: Vec::new() }), window, batches })
     }
 }
 
@@ -139,29 +130,18 @@ impl Shuffled {
 }
 
 impl Director for Shuffle {
-    fn joined(&self) {
-        self.state.lock().unwrap().engines += 1;
-    }
-
     fn submitted(&self) -> Wait {
         let (sender, receiver): (_, Receiver<Baton>) = channel();
         let mut state = self.state.lock().unwrap();
         state.held.push(sender);
-        if state.held.len() == self.window {
+        state.submitted += 1;
+        if state.held.len() == self.window || state.submitted == self.batches {
             state.release();
         }
         Box::new(move || {
             drop(receiver.recv());
             Ok(())
         })
-    }
-
-    fn left(&self) {
-        let mut state = self.state.lock().unwrap();
-        state.engines -= 1;
-        if state.engines == 0 {
-            state.release();
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::engines::{Late, Shuffle};
 use crate::memory::least_memory;
 use crate::models::{edge, filtered, mean_filter, pool, pooled};
 use crate::shapes::{FREE, Rules, Shape, cases, shape};
-use crate::support::{Volume, block_on, devices, result, spec};
+use crate::support::{Volume, block_on, devices, report_and_result, result, spec};
 
 const INTEGERS: [Element; 8] =
     [Element::U8, Element::I8, Element::U16, Element::I16, Element::U32, Element::I32, Element::U64, Element::I64];
@@ -99,13 +99,15 @@ proptest! {
         let settings = shape.settings();
         let volume = shape.volume(Element::F32);
         let one = spec(&settings, 1);
-        let expected = block_on(result(&settings, &volume, shape.chunk, devices(1, |device| edge(device, one.clone()))));
+        let alone = devices(1, |device| edge(device, one.clone()));
+        let (report, expected) = block_on(report_and_result(&settings, &volume, shape.chunk, alone));
         for (count, batch) in [2, 3].into_iter().zip(others) {
             let mut settings = settings.clone();
             settings.resources.batch = batch;
             settings.resources.max_inflight_batches = 3 * count;
             let spec = spec(&settings, 1);
-            let shuffle = Shuffle::new(shape.free[0] as u64, shape.pick(1, 1, 3 * count));
+            let batches = report.work.patches.div_ceil(batch as u64);
+            let shuffle = Shuffle::new(shape.free[0] as u64, shape.pick(1, 1, 3 * count), batches);
             let factories = devices(count, |device| Late::new(edge(device, spec.clone()), &shuffle));
             let given = block_on(result(&settings, &volume, shape.chunk, factories));
             prop_assert!(given == expected, "{count} devices, batch {batch}");

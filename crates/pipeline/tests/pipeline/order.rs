@@ -33,10 +33,10 @@ fn a_shuffle_over_all_slots_of_three_devices_changes_no_byte() {
     block_on(async {
         let environment = Environment::empty();
         store(&environment, "memory://in", &volume, [8; 3]).await;
-        complete(&settings, &environment, devices(1, |device| edge(device, spec.clone()))).await;
+        let report = complete(&settings, &environment, devices(1, |device| edge(device, spec.clone()))).await;
         let expected = load(&environment, "memory://out", 1).await;
         for seed in 0..6 {
-            let shuffle = Shuffle::new(seed, 9);
+            let shuffle = Shuffle::new(seed, 9, report.work.batches);
             settings.output.targets = vec![format!("memory://shuffled{seed}")];
             let late = |device: &str| Late::new(edge(device, spec.clone()), &shuffle);
             complete(&settings, &environment, devices(3, late)).await;

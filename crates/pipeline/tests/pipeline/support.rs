@@ -253,8 +253,17 @@ pub(crate) async fn complete(settings: &RunSettings, environment: &Environment, 
 
 /// Runs over `volume` in a store of its own and gives the result.
 pub(crate) async fn result(settings: &RunSettings, volume: &Volume, chunk: Zyx, factories: Factories) -> Volume {
+    report_and_result(settings, volume, chunk, factories).await.1
+}
+
+pub(crate) async fn report_and_result(
+    settings: &RunSettings,
+    volume: &Volume,
+    chunk: Zyx,
+    factories: Factories,
+) -> (Report, Volume) {
     let environment = Environment::empty();
     store(&environment, "memory://in", volume, chunk).await;
-    complete(settings, &environment, factories).await;
-    load(&environment, "memory://out", 1).await
+    let report = complete(settings, &environment, factories).await;
+    (report, load(&environment, "memory://out", 1).await)
 }
