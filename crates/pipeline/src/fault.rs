@@ -168,7 +168,7 @@ impl Faults {
     /// Keeps `fault` if it is the first, and cancels. The first is logged at once: the run may take a while to end.
     pub fn report(&self, fault: Fault) {
         if fault.kind != FaultKind::Interrupted && self.first().is_none() {
-            tracing::error!("{fault}");
+            tracing::debug!("{fault}");
         }
         self.keep(fault);
     }
