@@ -28,9 +28,9 @@ pub(crate) fn fill(args: &mut RunArgs, model: &Model) -> Result<Vec<String>, Str
 
 /// One value for all axes, or three; another count is told of when the settings are made.
 fn three(typed: Option<&Vec<usize>>) -> Option<[usize; 3]> {
-    match typed?.as_slice() {
-        &[all] => Some([all; 3]),
-        &[z, y, x] => Some([z, y, x]),
+    match *typed?.as_slice() {
+        [all] => Some([all; 3]),
+        [z, y, x] => Some([z, y, x]),
         _ => None,
     }
 }
