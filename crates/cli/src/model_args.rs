@@ -69,9 +69,101 @@ pub(crate) struct ExportCommand {
     pub(crate) out: PathBuf,
     #[command(flatten)]
     pub(crate) places: Places,
-    /// Handed on to Python as they are
-    #[arg(last = true, value_name = "MORE")]
-    pub(crate) more: Vec<String>,
+    /// Seed of the random weights and of the inputs that forms are compared on
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Replace a bundle that exists
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    #[command(flatten)]
+    pub(crate) described: Described,
+}
+
+/// What `model.toml` is to say.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "What the bundle says")]
+pub(crate) struct Described {
+    /// Which output is taken of several: an index, a key, or all
+    #[arg(long, value_name = "INDEX|KEY|all")]
+    pub(crate) take: Option<String>,
+    /// The model's name
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// What it does
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) description: Option<String>,
+    /// The kind it is meant to compute in: f32, f16 or bf16
+    #[arg(long)]
+    pub(crate) kind: Option<String>,
+    /// intensity, probability or label
+    #[arg(long, value_name = "MEANING")]
+    pub(crate) output: Option<String>,
+    /// A name for each input channel
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    pub(crate) input_names: Vec<String>,
+    /// A name for each output channel
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    pub(crate) output_names: Vec<String>,
+    /// What the sides of a patch must be divisible by
+    #[arg(long, value_name = "Z Y X", num_args = 3)]
+    pub(crate) divisible_by: Vec<String>,
+    /// The grid of the poolings
+    #[arg(long, value_name = "Z Y X", num_args = 3)]
+    pub(crate) align: Vec<String>,
+    /// How far an output voxel sees
+    #[arg(long, value_name = "Z Y X", num_args = 3)]
+    pub(crate) receptive_field: Vec<String>,
+    /// percentile, volume, zscore, global or none
+    #[arg(long, value_name = "HOW")]
+    pub(crate) normalisation: Option<String>,
+    /// Lower percentile or bound
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) norm_lower: Option<String>,
+    /// Upper percentile or bound
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) norm_upper: Option<String>,
+    /// Bounds that normalised voxels are clipped to
+    #[arg(long, value_name = "LO HI", num_args = 2, allow_negative_numbers = true)]
+    pub(crate) clip_norm: Vec<String>,
+}
+
+impl ExportCommand {
+    /// The same for Python.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let path = |path: &PathBuf| path.display().to_string();
+        let of = |values: &[String]| (!values.is_empty()).then(|| values.to_vec());
+        let one = |value: &Option<String>| value.clone().map(|value| vec![value]);
+        let described = &self.described;
+        let options = [
+            ("--module", one(&self.module)),
+            ("--args", one(&self.args)),
+            ("--model-type", one(&self.model_type)),
+            ("--registry", self.registry.as_ref().map(|registry| vec![path(registry)])),
+            ("--weights", self.weights.as_ref().map(|weights| vec![path(weights)])),
+            ("--channels-in", Some(vec![self.channels_in.to_string()])),
+            ("--patch", Some(self.patch.iter().map(usize::to_string).collect())),
+            ("--out", Some(vec![path(&self.out)])),
+            ("--seed", self.seed.map(|seed| vec![seed.to_string()])),
+            ("--overwrite", self.overwrite.then(Vec::new)),
+            ("--take", one(&described.take)),
+            ("--name", one(&described.name)),
+            ("--description", one(&described.description)),
+            ("--kind", one(&described.kind)),
+            ("--output", one(&described.output)),
+            ("--input-names", of(&described.input_names)),
+            ("--output-names", of(&described.output_names)),
+            ("--divisible-by", of(&described.divisible_by)),
+            ("--align", of(&described.align)),
+            ("--receptive-field", of(&described.receptive_field)),
+            ("--normalisation", one(&described.normalisation)),
+            ("--norm-lower", one(&described.norm_lower)),
+            ("--norm-upper", one(&described.norm_upper)),
+            ("--clip-norm", of(&described.clip_norm)),
+        ];
+        let given = options.into_iter().filter_map(|(flag, values)| Some((flag, values?)));
+        let words = given.flat_map(|(flag, values)| std::iter::once(flag.to_owned()).chain(values));
+        std::iter::once("export".to_owned()).chain(words).collect()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -101,4 +193,36 @@ pub(crate) struct CompileCommand {
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) places: Places,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    #[test]
+    fn export_hands_everything_on() {
+        let line = "haloflow model export --module a.b:C --args {} --weights w.pt --patch 8 9 10 -o out --overwrite --take all \
+                    --output-names x y --clip-norm -1 5";
+        let Command::Model(ModelCommand::Export(command)) =
+            Cli::try_parse_from(line.split_whitespace()).unwrap().command
+        else {
+            panic!("not an export")
+        };
+        assert_eq!(
+            command.arguments().join(" "),
+            "export --module a.b:C --args {} --weights w.pt --channels-in 1 --patch 8 9 10 --out out --overwrite --take all \
+             --output-names x y --clip-norm -1 5"
+        );
+    }
+
+    #[test]
+    fn export_needs_a_class_or_a_name() {
+        let parse = |line: &str| Cli::try_parse_from(line.split_whitespace());
+        assert!(parse("haloflow model export -o out").is_err());
+        assert!(parse("haloflow model export -o out --module a:B --model-type c").is_err());
+        assert!(parse("haloflow model export -o out --model-type denoise-net").is_ok());
+    }
 }

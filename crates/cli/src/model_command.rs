@@ -1,7 +1,7 @@
 //! `haloflow model inspect|export|compile`.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use haloflow_engine_torch::TorchDevice;
@@ -57,23 +57,7 @@ fn here(package: &Package) -> Wanted {
 
 fn export(command: &ExportCommand) -> Result<(), ModelError> {
     let python = Found::new(&command.places)?.python()?;
-    let mut arguments = vec!["export".to_owned()];
-    let text = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-    for (flag, value) in [
-        ("--module", command.module.clone()),
-        ("--args", command.args.clone()),
-        ("--model-type", command.model_type.clone()),
-        ("--registry", text(&command.registry)),
-        ("--weights", text(&command.weights)),
-        ("--channels-in", Some(command.channels_in.to_string())),
-    ] {
-        arguments.extend(value.map(|value| [flag.to_owned(), value]).into_iter().flatten());
-    }
-    arguments.push("--patch".to_owned());
-    arguments.extend(command.patch.iter().map(usize::to_string));
-    arguments.extend(["--out".to_owned(), command.out.display().to_string()]);
-    arguments.extend(command.more.iter().cloned());
-    python.run(&arguments, &mut tell)
+    python.run(&command.arguments(), &mut tell)
 }
 
 /// Hands a line of Python's on.

@@ -13,9 +13,6 @@ use crate::kind::{CompileMode, Kind};
 use crate::model::Model;
 use crate::python::{Python, Told};
 
-/// Changes when a package is made in another way, so that the cache is not asked for the old ones.
-const RECIPE: u32 = 1;
-
 /// What a package was made for: `NAME.toml` beside `NAME.pt2`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -71,10 +68,11 @@ impl Wanted {
         self.device.split(':').next().unwrap_or_default()
     }
 
-    /// What tells a package in the cache from every other.
+    /// What tells a package in the cache from every other; one that another Python source made is another.
     fn key(&self, program: &str) -> String {
         let batch = if self.dynamic { 0 } else { self.batch };
-        let sum = Sha256::default().with(RECIPE).with(program).with(&self.libtorch).with(self.device_kind());
+        let sum =
+            Sha256::default().with(Python::source_sum()).with(program).with(&self.libtorch).with(self.device_kind());
         let sum = sum.with(&self.architecture).with(batch).with(format!("{:?}", self.patch)).with(self.kind);
         sum.with(self.mode.of_package().name()).finish()[..32].to_owned()
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
+from torch.export.passes import move_to_device_pass
 
 from . import architectures, bundle, checkpoint, forms, inductor, outputs, toml_text
 from .failure import Cannot, first_line
@@ -98,7 +99,7 @@ def export(module: nn.Module, example: Tensor, request: Namespace) -> ExportedPr
     try:
         exported = forms.export(module, example, shapes)
         if request.device != "cpu":
-            exported = torch.export.passes.move_to_device_pass(exported, request.device)
+            exported = move_to_device_pass(exported, request.device)
     except Exception as error:
         shape = f"batch {request.batch} of patch {list(request.patch)} in {request.kind}"
         raise Cannot(f"the program cannot be exported again for {shape}: {first_line(error)}") from error
