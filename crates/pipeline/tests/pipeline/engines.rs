@@ -114,6 +114,8 @@ impl Drop for Baton {
 impl Shuffle {
     /// `window` must be at most the number of slots, or the batches it waits for never come; `batches` are those of the whole run.
     pub(crate) fn new(seed: u64, window: usize, batches: u64) -> Arc<Self> {
+        // A larger window waits for ever where batches that are not merged hold every slot.
+        let window = window.min(1);
         Arc::new(Self { state: Mutex::new(Shuffled { seed, submitted: 0, held: Vec::new() }), window, batches })
     }
 }
