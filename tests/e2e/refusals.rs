@@ -188,7 +188,7 @@ fn models_that_do_not_fit() {
     wrong(65, &own_model("halves"), &["8 x 8 x 8", "16 x 16 x 16"]);
     wrong(65, &scene.path("in.zarr/zarr.json"), &["zarr.json", "TorchScript"]);
     wrong(65, &scene.path("nowhere.pt"), &["nowhere.pt"]);
-    wrong(65, &scene.path("in.zarr"), &["in.zarr", "not a file"]);
+    wrong(65, &scene.path("in.zarr"), &["in.zarr", "neither model.toml nor rdf.yaml"]);
     std::fs::write(scene.path("empty.pt"), "").unwrap();
     wrong(65, &scene.path("empty.pt"), &["empty.pt", "TorchScript"]);
     let whole = std::fs::read(golden_model("box3")).unwrap();

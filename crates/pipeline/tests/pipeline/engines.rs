@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use haloflow_engine::fake::Fake;
 use haloflow_engine::{Completion, Engine, EngineError, EngineFactory, EngineSpec, Rejected, Slot};
+use haloflow_pipeline::{Progress, Run};
 
 /// What is done when somebody waits for a batch.
 pub(crate) type Wait = Box<dyn FnOnce() -> Result<(), EngineError> + Send>;
@@ -85,12 +86,14 @@ impl Completion for LateCompletion {
     }
 }
 
-/// Lets batches be done in a random order: it collects as many as its window and lets them go one after the other. The rest goes
-/// when the last batch of the run has come.
+/// Lets batches be done in a random order: it collects as many as its window and lets them go one after the other. They go before
+/// that if no more can come: every slot holds a batch that is not merged, or this was the last batch of the run.
 pub(crate) struct Shuffle {
     state: Mutex<Shuffled>,
     window: usize,
-    batches: u64,
+    slots: u64,
+    batch: u64,
+    progress: Arc<Progress>,
 }
 
 struct Shuffled {
@@ -112,11 +115,23 @@ impl Drop for Baton {
 }
 
 impl Shuffle {
-    /// `window` must be at most the number of slots, or the batches it waits for never come; `batches` are those of the whole run.
-    pub(crate) fn new(seed: u64, window: usize, batches: u64) -> Arc<Self> {
-        // A larger window waits for ever where batches that are not merged hold every slot.
-        let window = window.min(1);
-        Arc::new(Self { state: Mutex::new(Shuffled { seed, submitted: 0, held: Vec::new() }), window, batches })
+    /// A shuffle of the batches of `run`, which is to have `devices` devices.
+    pub(crate) fn new(run: &Run, devices: usize, seed: u64, window: usize) -> Arc<Self> {
+        let resources = &run.settings.resources;
+        let slots = devices * (resources.max_inflight_batches / devices).clamp(1, 3);
+        Arc::new(Self {
+            state: Mutex::new(Shuffled { seed, submitted: 0, held: Vec::new() }),
+            window,
+            slots: slots as u64,
+            batch: resources.batch as u64,
+            progress: Arc::clone(&run.progress),
+        })
+    }
+
+    /// Whether no batch comes after the `submitted` ones unless some of them are let go.
+    fn is_last(&self, submitted: u64) -> bool {
+        let seen = self.progress.snapshot();
+        submitted - seen.batches >= self.slots || submitted == seen.patches_total.div_ceil(self.batch)
     }
 }
 
@@ -137,7 +152,7 @@ impl Director for Shuffle {
         let mut state = self.state.lock().unwrap();
         state.held.push(sender);
         state.submitted += 1;
-        if state.held.len() == self.window || state.submitted == self.batches {
+        if state.held.len() == self.window || self.is_last(state.submitted) {
             state.release();
         }
         Box::new(move || {

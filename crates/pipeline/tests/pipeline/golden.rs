@@ -10,10 +10,9 @@ use haloflow_volume::{Element, Environment};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::engines::{Late, Shuffle};
 use crate::inputs::{golden, golden_json, input};
 use crate::models::golden_model;
-use crate::support::{Volume, block_on, complete, devices, load, plain, settings, spec, store};
+use crate::support::{Volume, block_on, complete_shuffled, load, plain, settings, spec, store};
 
 fn read<T: DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap()
@@ -60,8 +59,8 @@ fn case_settings(case: &Value) -> RunSettings {
     settings
 }
 
-/// Runs a case of `patches` patches on `count` devices that are done with their batches in any order, and gives its outputs.
-async fn run(case: &Value, settings: &RunSettings, count: usize, patches: u64) -> (Report, Vec<Volume>) {
+/// Runs a case on `count` devices that are done with their batches in any order, and gives its outputs.
+async fn run(case: &Value, settings: &RunSettings, count: usize) -> (Report, Vec<Volume>) {
     let environment = Environment::empty();
     let input = input(case["input"].as_str().unwrap().trim_start_matches("inputs/").trim_end_matches(".npy"));
     let volume = Volume::new(input.shape, input.element, input.voxels);
@@ -71,12 +70,8 @@ async fn run(case: &Value, settings: &RunSettings, count: usize, patches: u64) -
     if read(&case["config"]["amp"]) {
         (spec.input, spec.output) = (ElementKind::F16, ElementKind::F16);
     }
-    let shuffle = Shuffle::new(count as u64, count, patches.div_ceil(settings.resources.batch as u64));
-    let factories = devices(count, |device| {
-        let inner = golden_model(case["model"].as_str().unwrap(), device, spec.clone());
-        Late::new(inner, &shuffle)
-    });
-    let report = complete(settings, &environment, factories).await;
+    let model = |device: &str| golden_model(case["model"].as_str().unwrap(), device, spec.clone());
+    let report = complete_shuffled(settings, &environment, (count, count as u64, 2 * count - 1), model).await;
     let mut outputs = Vec::new();
     for url in &settings.output.targets {
         outputs.push(load(&environment, url, 1).await);
@@ -139,7 +134,7 @@ fn check(model: &str) -> usize {
     for case in &cases {
         block_on(async {
             let settings = case_settings(case);
-            let (report, outputs) = run(case, &settings, 1, 0).await;
+            let (report, outputs) = run(case, &settings, 1).await;
             assert_eq!(report.work.blocks, case["blocks"].as_array().unwrap().len() as u64);
             let patches = case["blocks"].as_array().unwrap().iter().map(|block| block["patches"].as_u64().unwrap());
             // The predecessor also runs patches that give nothing to the core.
@@ -152,7 +147,7 @@ fn check(model: &str) -> usize {
                 let mut other = settings.clone();
                 other.resources.batch = batch;
                 assert!(
-                    run(case, &other, count, report.work.patches).await.1 == outputs,
+                    run(case, &other, count).await.1 == outputs,
                     "{}: batch {batch}, {count} devices",
                     case["name"]
                 );

@@ -4,14 +4,13 @@ use haloflow_engine::fake::Fake;
 use haloflow_geometry::Seam;
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::{LatticeChoice, RunSettings};
-use haloflow_volume::Element;
+use haloflow_volume::{Element, Environment};
 use proptest::prelude::*;
 
-use crate::engines::{Late, Shuffle};
 use crate::memory::least_memory;
 use crate::models::{edge, filtered, mean_filter, pool, pooled};
 use crate::shapes::{FREE, Rules, Shape, cases, shape};
-use crate::support::{Volume, block_on, devices, report_and_result, result, spec};
+use crate::support::{Volume, block_on, complete_shuffled, devices, load, result, spec, store};
 
 const INTEGERS: [Element; 8] =
     [Element::U8, Element::I8, Element::U16, Element::I16, Element::U32, Element::I32, Element::U64, Element::I64];
@@ -100,16 +99,19 @@ proptest! {
         let volume = shape.volume(Element::F32);
         let one = spec(&settings, 1);
         let alone = devices(1, |device| edge(device, one.clone()));
-        let (report, expected) = block_on(report_and_result(&settings, &volume, shape.chunk, alone));
+        let expected = block_on(result(&settings, &volume, shape.chunk, alone));
         for (count, batch) in [2, 3].into_iter().zip(others) {
             let mut settings = settings.clone();
             settings.resources.batch = batch;
             settings.resources.max_inflight_batches = 3 * count;
             let spec = spec(&settings, 1);
-            let batches = report.work.patches.div_ceil(batch as u64);
-            let shuffle = Shuffle::new(shape.free[0] as u64, shape.pick(1, 1, 3 * count), batches);
-            let factories = devices(count, |device| Late::new(edge(device, spec.clone()), &shuffle));
-            let given = block_on(result(&settings, &volume, shape.chunk, factories));
+            let order = (count, shape.free[0] as u64, shape.pick(1, 1, 3 * count));
+            let given = block_on(async {
+                let environment = Environment::empty();
+                store(&environment, "memory://in", &volume, shape.chunk).await;
+                complete_shuffled(&settings, &environment, order, |device| edge(device, spec.clone())).await;
+                load(&environment, "memory://out", 1).await
+            });
             prop_assert!(given == expected, "{count} devices, batch {batch}");
         }
     }

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use haloflow_engine::fake::Fake;
 use haloflow_engine::{ElementKind, EngineFactory, EngineSpec};
 use haloflow_geometry::{Box3, Seam, Zyx};
 use haloflow_pipeline::cast::{NonFinite, Rounding};
@@ -16,6 +17,8 @@ use haloflow_volume::{
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+
+use crate::engines::{Late, Shuffle};
 
 /// A volume with all its voxels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,12 +45,14 @@ impl Volume {
     }
 }
 
-/// Runs `work` to its end on a runtime of its own. The limit is no part of any test: it turns a hang into a failure.
+/// After this long a run hangs. It is no part of any test: it turns a hang into a failure.
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// Runs `work` to its end on a runtime of its own.
 pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let runtime = Background(Some(runtime));
-    let ended =
-        runtime.0.as_ref().unwrap().block_on(async { tokio::time::timeout(Duration::from_secs(60), work).await });
+    let ended = runtime.0.as_ref().unwrap().block_on(async { tokio::time::timeout(2 * LIMIT, work).await });
     ended.expect("the run hangs")
 }
 
@@ -233,8 +238,26 @@ pub(crate) async fn execute(
 
 /// Runs to an end that must be good, and checks what must hold of every report.
 pub(crate) async fn complete(settings: &RunSettings, environment: &Environment, factories: Factories) -> Report {
-    let count = factories.len();
-    let (report, ended) = execute(settings, environment, factories).await;
+    finish(prepare(settings, environment, factories)).await
+}
+
+/// As [`complete`], on `count` devices that are done with their batches in a random order of this seed and window.
+pub(crate) async fn complete_shuffled(
+    settings: &RunSettings,
+    environment: &Environment,
+    (count, seed, window): (usize, u64, usize),
+    fake: impl Fn(&str) -> Fake,
+) -> Report {
+    let mut run = prepare(settings, environment, Vec::new());
+    let shuffle = Shuffle::new(&run, count, seed, window);
+    run.factories = devices(count, |device| Late::new(fake(device), &shuffle));
+    finish(run).await
+}
+
+async fn finish(run: Run) -> Report {
+    let (settings, count, progress) = (run.settings.clone(), run.factories.len(), Arc::clone(&run.progress));
+    let running = tokio::time::timeout(LIMIT, run.execute()).await;
+    let (report, ended) = running.unwrap_or_else(|_| panic!("{} hangs: {:?}", progress.doing(), progress.snapshot()));
     assert_eq!(ended, Ok(()), "{settings:?}");
     assert!(report.complete && report.fault.is_none() && report.devices.len() == count);
     let work = &report.work;
@@ -253,17 +276,8 @@ pub(crate) async fn complete(settings: &RunSettings, environment: &Environment, 
 
 /// Runs over `volume` in a store of its own and gives the result.
 pub(crate) async fn result(settings: &RunSettings, volume: &Volume, chunk: Zyx, factories: Factories) -> Volume {
-    report_and_result(settings, volume, chunk, factories).await.1
-}
-
-pub(crate) async fn report_and_result(
-    settings: &RunSettings,
-    volume: &Volume,
-    chunk: Zyx,
-    factories: Factories,
-) -> (Report, Volume) {
     let environment = Environment::empty();
     store(&environment, "memory://in", volume, chunk).await;
-    let report = complete(settings, &environment, factories).await;
-    (report, load(&environment, "memory://out", 1).await)
+    complete(settings, &environment, factories).await;
+    load(&environment, "memory://out", 1).await
 }
