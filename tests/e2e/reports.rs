@@ -49,6 +49,37 @@ fn the_metrics_of_a_run_that_went_well() {
 }
 
 #[test]
+fn a_trace_shows_what_was_done_where() {
+    let scene = Scene::new();
+    let trace = scene.path("trace.json");
+    let _ = scene.job().key("--trace", &trace).end().well();
+    let told = json(&trace);
+    let events = told["traceEvents"].as_array().unwrap();
+    let line = |event: &Value| {
+        let names = |other: &&Value| other["ph"] == "M" && other["tid"] == event["tid"];
+        events.iter().find(names).unwrap()["args"]["name"].as_str().unwrap().to_owned()
+    };
+    for (name, track) in [
+        ("fetch", "fetch"),
+        ("decode", "cpu"),
+        ("read", "read"),
+        ("prepare", "cpu"),
+        ("submit", "device-cpu"),
+        ("merge", "cpu"),
+        ("encode", "cpu"),
+        ("put", "put"),
+        ("write", "write"),
+    ] {
+        let of_name: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X" && event["name"] == name).collect();
+        assert!(!of_name.is_empty(), "{name}");
+        for event in of_name {
+            assert!(line(event).contains(track), "{name} on {}", line(event));
+            assert!(event["ts"].as_f64().unwrap() >= 0.0 && event["dur"].as_f64().unwrap() >= 0.0, "{event}");
+        }
+    }
+}
+
+#[test]
 fn clipped_voxels_are_counted() {
     let scene = Scene::new();
     let metrics = scene.path("metrics.json");

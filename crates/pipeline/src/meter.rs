@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use haloflow_engine::{Span, Timeline};
+use haloflow_volume::{StorageObserver, StorageWork};
 use serde::Serialize;
 
 /// The clock of one stage. Several tasks may add to it, so its seconds can exceed the run's.
@@ -88,6 +89,18 @@ impl Meter {
             items: self.items.load(Ordering::Relaxed),
         }
     }
+}
+
+/// Draws the work of a volume on `timeline`: what async code waits for on a line of its own, what the CPU pool does on its threads'.
+pub(crate) fn drawn_on(timeline: &Arc<Timeline>) -> StorageObserver {
+    let timeline = Arc::clone(timeline);
+    let awaited = |name: &'static str, start| Span { track: name.to_owned(), name, start, end: Instant::now() };
+    Box::new(move |work, start| match work {
+        StorageWork::Fetch => timeline.add(awaited("fetch", start)),
+        StorageWork::Put => timeline.add(awaited("put", start)),
+        StorageWork::Decode => timeline.add_here("decode", start),
+        StorageWork::Encode => timeline.add_here("encode", start),
+    })
 }
 
 fn nanos(start: Instant) -> u64 {

@@ -12,7 +12,7 @@ use crate::budget::Budget;
 use crate::device::{self, Device, DevicePorts};
 use crate::fault::{Fault, FaultKind, Faults, Stage};
 use crate::memory::slots_per_device;
-use crate::meter::Meters;
+use crate::meter::{Meters, drawn_on};
 use crate::open::{Opened, input_bytes, open, provenance};
 use crate::progress::Progress;
 use crate::report::{DeviceReport, Report, StagesReport, peak_resident_bytes};
@@ -41,6 +41,7 @@ struct Running {
     settings: RunSettings,
     environment: Environment,
     meters: Arc<Meters>,
+    timeline: Option<Arc<Timeline>>,
     progress: Arc<Progress>,
     faults: Faults,
     report: Report,
@@ -60,6 +61,7 @@ impl Run {
             settings: self.settings,
             environment: self.environment,
             meters: Arc::new(Meters::drawn_on(self.timeline.as_ref())),
+            timeline: self.timeline,
             progress: self.progress,
             faults: Faults::new(self.cancel.child_token()),
             report: Report { version: env!("CARGO_PKG_VERSION").into(), ..Report::default() },
@@ -165,6 +167,10 @@ impl Running {
             return Err(Fault::interrupted());
         };
         let writer = created.map_err(|error| Fault::volume(Stage::Open, &error))?;
+        if let Some(timeline) = &self.timeline {
+            reader.observe(drawn_on(timeline));
+            writer.observe(drawn_on(timeline));
+        }
         let (values, resources) = (&self.settings.values, &self.settings.resources);
         let per_step = plan.steps(column).next().map_or(1, |step| step.len());
         Ok(Arc::new(Shared {

@@ -1,7 +1,8 @@
 //! Counts of what was moved to and from storage.
 
-use std::sync::Arc;
+use std::fmt::{self, Debug, Formatter};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -11,6 +12,22 @@ use serde::Serialize;
 pub struct StorageCounters {
     cells: Arc<Cells>,
 }
+
+/// A piece of work on one chunk or object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StorageWork {
+    /// Waiting for the bytes of a get, in async code.
+    Fetch,
+    /// Decoding a chunk, on a thread of the CPU pool.
+    Decode,
+    /// Assembling and encoding an object, on a thread of the CPU pool.
+    Encode,
+    /// Waiting for a put to be acknowledged, in async code.
+    Put,
+}
+
+/// Is told of every piece of work that is done, on the thread that has just done it, and of when it began.
+pub type StorageObserver = Box<dyn Fn(StorageWork, Instant) + Send + Sync>;
 
 /// The value of every counter at one moment. Times are sums over concurrent work, so they may exceed the time on the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -37,7 +54,7 @@ pub struct CounterSnapshot {
     pub put_nanos: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Cells {
     requests: AtomicU64,
     bytes_read: AtomicU64,
@@ -49,9 +66,21 @@ struct Cells {
     decode_nanos: AtomicU64,
     encode_nanos: AtomicU64,
     put_nanos: AtomicU64,
+    observer: OnceLock<StorageObserver>,
+}
+
+impl Debug for Cells {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Cells")
+    }
 }
 
 impl StorageCounters {
+    /// Tells `observer` of all work from now on. Only the first that is given is told.
+    pub(crate) fn observe(&self, observer: StorageObserver) {
+        drop(self.cells.observer.set(observer));
+    }
+
     /// The value of every counter now.
     #[must_use]
     pub fn snapshot(&self) -> CounterSnapshot {
@@ -79,19 +108,19 @@ impl StorageCounters {
     pub(crate) fn fetched(&self, bytes: usize, since: Instant) {
         add(&self.cells.requests, 1);
         add(&self.cells.bytes_read, bytes as u64);
-        add(&self.cells.fetch_nanos, nanos(since.elapsed()));
+        self.worked(StorageWork::Fetch, &self.cells.fetch_nanos, since);
     }
 
     pub(crate) fn put(&self, bytes: usize, since: Instant) {
         add(&self.cells.requests, 1);
         add(&self.cells.objects_written, 1);
         add(&self.cells.bytes_written, bytes as u64);
-        add(&self.cells.put_nanos, nanos(since.elapsed()));
+        self.worked(StorageWork::Put, &self.cells.put_nanos, since);
     }
 
     pub(crate) fn decoded(&self, since: Instant) {
         add(&self.cells.chunks_decoded, 1);
-        add(&self.cells.decode_nanos, nanos(since.elapsed()));
+        self.worked(StorageWork::Decode, &self.cells.decode_nanos, since);
     }
 
     pub(crate) fn absent(&self) {
@@ -99,7 +128,14 @@ impl StorageCounters {
     }
 
     pub(crate) fn encoded(&self, since: Instant) {
-        add(&self.cells.encode_nanos, nanos(since.elapsed()));
+        self.worked(StorageWork::Encode, &self.cells.encode_nanos, since);
+    }
+
+    fn worked(&self, work: StorageWork, cell: &AtomicU64, since: Instant) {
+        add(cell, nanos(since.elapsed()));
+        if let Some(observer) = self.cells.observer.get() {
+            observer(work, since);
+        }
     }
 }
 

@@ -35,7 +35,7 @@ mod target;
 mod writer;
 
 pub use buffer::{AlignedBytes, Brick};
-pub use counters::{CounterSnapshot, StorageCounters};
+pub use counters::{CounterSnapshot, StorageCounters, StorageObserver, StorageWork};
 pub use description::{AxisInfo, AxisKind, InputDescription, ZarrFormat};
 pub use element::Element;
 pub use environment::Environment;

@@ -13,7 +13,8 @@ use crate::fetch::UnitSource;
 use crate::gather::{Placement, Unit, gather};
 use crate::input::Input;
 use crate::{
-    AlignedBytes, Brick, CounterSnapshot, CpuPool, Element, Environment, InputDescription, StorageCounters, VolumeError,
+    AlignedBytes, Brick, CounterSnapshot, CpuPool, Element, Environment, InputDescription, StorageCounters,
+    StorageObserver, VolumeError,
 };
 
 /// What to read, and how.
@@ -126,6 +127,11 @@ impl VolumeReader {
     #[must_use]
     pub fn counters(&self) -> CounterSnapshot {
         self.shared.counters.snapshot()
+    }
+
+    /// Tells `observer` of every fetch, decoding, encoding and put from now on. Only the first that is given is told.
+    pub fn observe(&self, observer: StorageObserver) {
+        self.shared.counters.observe(observer);
     }
 
     /// The most bytes that reading holds outside the cache and the returned bricks: encoded and decoded chunks that are not yet

@@ -13,7 +13,7 @@ use crate::gather::{Placement, fill_row, scatter};
 use crate::layout::Layout;
 use crate::location::Location;
 use crate::target::Target;
-use crate::{AlignedBytes, CounterSnapshot, CpuPool, StorageCounters, VolumeError};
+use crate::{AlignedBytes, CounterSnapshot, CpuPool, StorageCounters, StorageObserver, VolumeError};
 
 /// The most units that are encoded and put at once, if they are small.
 const MOST_IN_FLIGHT: usize = 32;
@@ -78,6 +78,11 @@ impl VolumeWriter {
     #[must_use]
     pub fn counters(&self) -> CounterSnapshot {
         self.shared.counters.snapshot()
+    }
+
+    /// Tells `observer` of every fetch, decoding, encoding and put from now on. Only the first that is given is told.
+    pub fn observe(&self, observer: StorageObserver) {
+        self.shared.counters.observe(observer);
     }
 
     /// Writes one tile. It starts on the grid of write units and ends on it or at the volume's end, on every axis. `channels` has
