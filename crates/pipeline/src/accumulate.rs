@@ -1,10 +1,11 @@
 //! The accumulators of a tile: f32, one voxel for each voxel of the tile and each output channel.
 
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
-use haloflow_engine::{ElementKind, EngineSpec};
+use bytemuck::cast_slice;
+use haloflow_engine::EngineSpec;
 use haloflow_geometry::{Box3, Contribution, Zyx};
 use rayon::prelude::*;
+
+use crate::number::{Number, with_number};
 
 /// One output patch that gives to a tile.
 #[derive(Clone, Copy)]
@@ -36,9 +37,9 @@ impl Accumulator {
         let [depth, height, width] = region.shape();
         self.values.par_chunks_mut(height * width).enumerate().for_each(|(plane, sums)| {
             let place = Plane { region, channel: plane / depth, z: region.start[0] + plane % depth };
-            let mut line = Vec::with_capacity(spec.patch[2]);
+            let mut line = vec![0.0; spec.patch[2]];
             for given in given {
-                add_plane(sums, &place, given, spec, &mut line);
+                with_number!(spec.output, N => add_plane::<N>(sums, &place, given, spec, &mut line));
             }
         });
     }
@@ -57,7 +58,8 @@ struct Plane {
     z: usize,
 }
 
-fn add_plane(sums: &mut [f32], plane: &Plane, given: &Given<'_>, spec: &EngineSpec, line: &mut Vec<f32>) {
+fn add_plane<N: Number>(sums: &mut [f32], plane: &Plane, given: &Given<'_>, spec: &EngineSpec, line: &mut [f32]) {
+    let row: &[N] = cast_slice(given.row);
     let [along_z, along_y, along_x] = given.contribution.axes;
     if !along_z.range.contains(&plane.z) {
         return;
@@ -66,25 +68,16 @@ fn add_plane(sums: &mut [f32], plane: &Plane, given: &Given<'_>, spec: &EngineSp
     let width_of_tile = plane.region.shape()[2];
     let weight_z = along_z.weights[plane.z - along_z.range.start];
     let first_plane = (plane.channel * spec.patch[0] + plane.z - given.start[0]) * height;
-    let columns = along_x.range.start - given.start[2]..along_x.range.end - given.start[2];
+    let first_column = along_x.range.start - given.start[2];
+    let line = &mut line[..along_x.range.len()];
     for (y, weight_y) in along_y.range.clone().zip(&along_y.weights) {
-        let from = (first_plane + y - given.start[1]) * width;
-        elements(spec.output, given.row, from + columns.start..from + columns.end, line);
+        let from = (first_plane + y - given.start[1]) * width + first_column;
+        N::widen(&row[from..from + line.len()], line);
         let to = (y - plane.region.start[1]) * width_of_tile + along_x.range.start - plane.region.start[2];
         let weight = weight_z * weight_y;
         for ((sum, value), weight_x) in sums[to..to + line.len()].iter_mut().zip(&*line).zip(&along_x.weights) {
             *sum += value * (weight * weight_x);
         }
-    }
-}
-
-/// Reads elements of a row as f32 into `line`.
-fn elements(kind: ElementKind, row: &[u8], range: std::ops::Range<usize>, line: &mut Vec<f32>) {
-    line.resize(range.len(), 0.0);
-    match kind {
-        ElementKind::F32 => line.copy_from_slice(&bytemuck::cast_slice::<u8, f32>(row)[range]),
-        ElementKind::F16 => bytemuck::cast_slice::<u8, f16>(row)[range].convert_to_f32_slice(line),
-        ElementKind::Bf16 => bytemuck::cast_slice::<u8, bf16>(row)[range].convert_to_f32_slice(line),
     }
 }
 

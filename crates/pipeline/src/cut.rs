@@ -1,13 +1,12 @@
 //! Cutting a patch out of what was read: normalising, padding and converting on the way, straight into the batch.
 
 use bytemuck::cast_slice_mut;
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
 use haloflow_engine::ElementKind;
 use haloflow_geometry::{Patch, Zyx};
 use haloflow_volume::Brick;
 
 use crate::normalise::Normaliser;
+use crate::number::{Number, with_number};
 use crate::sample::{Sample, with_samples};
 
 /// What stands in a patch where it reaches past the data, always on the high side.
@@ -56,7 +55,9 @@ pub fn cut(brick: &Brick, patch: &Patch, normalisers: &[Normaliser], cutting: &C
     let channel_bytes = cutting.size.iter().product::<usize>() * cutting.kind.size();
     for ((data, normaliser), out) in brick.channels.iter().zip(normalisers).zip(row.chunks_exact_mut(channel_bytes)) {
         with_samples!(brick.element, data, samples => {
-            cut_channel(samples, &Placed { brick, patch, cutting }, normaliser, out);
+            with_number!(cutting.kind, N => {
+                cut_channel::<_, N>(samples, &Placed { brick, patch, cutting }, normaliser, cast_slice_mut(out));
+            });
         });
     }
 }
@@ -79,26 +80,20 @@ impl Placed<'_> {
     }
 }
 
-fn cut_channel<T: Sample>(samples: &[T], placed: &Placed<'_>, normaliser: &Normaliser, out: &mut [u8]) {
+fn cut_channel<T: Sample, N: Number>(samples: &[T], placed: &Placed<'_>, normaliser: &Normaliser, out: &mut [N]) {
     let [depth, height, width] = placed.cutting.size;
-    let (kind, valid) = (placed.cutting.kind, placed.patch.valid[2]);
-    let mut line = vec![0.0_f32; width];
-    let mut rows = out.chunks_exact_mut(width * kind.size());
+    let (kind, padding, valid) = (placed.cutting.kind, placed.cutting.padding, placed.patch.valid[2]);
+    let mut rows = out.chunks_exact_mut(width);
     for (z, y) in (0..depth).flat_map(|z| (0..height).map(move |y| (z, y))) {
-        let Some(out) = rows.next() else { return };
+        let Some(row) = rows.next() else { return };
         match placed.data_row(z, y) {
-            None => line.fill(0.0),
+            None => row.fill(N::zeroed()),
             Some(start) => {
-                normaliser.row(&samples[start..start + valid], &mut line[..valid]);
+                normaliser.row(&samples[start..start + valid], kind, &mut row[..valid]);
                 for x in valid..width {
-                    line[x] = placed.cutting.padding.source(x, valid).map_or(0.0, |source| line[source]);
+                    row[x] = padding.source(x, valid).map_or(N::zeroed(), |source| row[source]);
                 }
             }
-        }
-        match kind {
-            ElementKind::F32 => cast_slice_mut::<u8, f32>(out).copy_from_slice(&line),
-            ElementKind::F16 => cast_slice_mut::<u8, f16>(out).convert_from_f32_slice(&line),
-            ElementKind::Bf16 => cast_slice_mut::<u8, bf16>(out).convert_from_f32_slice(&line),
         }
     }
 }

@@ -26,6 +26,7 @@ mod device;
 mod home;
 mod merge;
 mod messages;
+mod number;
 mod open;
 mod read;
 mod run;

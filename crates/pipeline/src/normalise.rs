@@ -2,9 +2,15 @@
 
 use std::sync::Arc;
 
+use bytemuck::cast_slice;
+use haloflow_engine::ElementKind;
 use haloflow_volume::{AlignedBytes, Element};
 
+use crate::number::{Number, with_number};
 use crate::sample::{Sample, with_samples};
+
+/// Voxels that are normalised in one go where there is no table.
+const RUN: usize = 64;
 
 /// How voxels are normalised.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,7 +53,14 @@ pub struct Normaliser {
     forward: Forward,
     clip: Option<[f32; 2]>,
     inverse: Affine,
-    table: Option<Arc<[f32]>>,
+    table: Option<Table>,
+}
+
+/// What every voxel of a kind with few values becomes, in the network's kind of number.
+#[derive(Clone, Debug, PartialEq)]
+struct Table {
+    kind: ElementKind,
+    values: Arc<AlignedBytes>,
 }
 
 /// `y * scale + offset`, each step rounded to f32.
@@ -148,30 +161,37 @@ impl Normaliser {
         }
     }
 
-    /// Prepares for voxels of `element`: for kinds with few values, a table of all of them.
+    /// Prepares for voxels of `element` and batches of `kind`: for voxels with few values, a table of all of them.
     #[must_use]
-    pub fn tabulated(self, element: Element) -> Self {
+    pub fn tabulated(self, element: Element, kind: ElementKind) -> Self {
         // An empty slice of bytes that is aligned for every kind.
         let none = &AlignedBytes::zeroed(0);
-        with_samples!(element, none, samples => self.tabulate(samples))
+        let values = with_samples!(element, none, samples => with_number!(kind, N => self.tabulate::<_, N>(samples)));
+        Self { table: values.map(|values| Table { kind, values: Arc::new(values) }), ..self }
     }
 
-    fn tabulate<T: Sample>(self, _kind: &[T]) -> Self {
-        let table = (T::TABLE > 0).then(|| (0..T::TABLE).map(|index| self.apply(T::at(index).to_f32())).collect());
-        Self { table, ..self }
+    fn tabulate<T: Sample, N: Number>(&self, _samples: &[T]) -> Option<AlignedBytes> {
+        let value = |index| N::from_f32(self.apply(T::at(index).to_f32()));
+        (T::TABLE > 0).then(|| AlignedBytes::from_slice(&(0..T::TABLE).map(value).collect::<Vec<N>>()))
     }
 
-    /// Normalises a row of voxels.
-    pub(crate) fn row<T: Sample>(&self, from: &[T], to: &mut [f32]) {
+    /// Normalises a row of voxels and rounds it to the network's kind, `kind`.
+    pub(crate) fn row<T: Sample, N: Number>(&self, from: &[T], kind: ElementKind, to: &mut [N]) {
         match &self.table {
-            Some(table) if table.len() == T::TABLE => {
+            Some(table) if table.kind == kind && table.values.len() == T::TABLE * size_of::<N>() => {
+                let table: &[N] = cast_slice(&table.values);
                 for (y, x) in to.iter_mut().zip(from) {
                     *y = table[x.index()];
                 }
             }
             _ => {
-                for (y, x) in to.iter_mut().zip(from) {
-                    *y = self.apply(x.to_f32());
+                let mut run = [0.0; RUN];
+                for (to, from) in to.chunks_mut(RUN).zip(from.chunks(RUN)) {
+                    let run = &mut run[..from.len()];
+                    for (y, x) in run.iter_mut().zip(from) {
+                        *y = self.apply(x.to_f32());
+                    }
+                    N::round(run, to);
                 }
             }
         }

@@ -162,11 +162,12 @@ impl Opened {
         split(settings.resources.memory, &demand)
     }
 
-    /// The normalisers of the whole volume, one per input channel; none if they differ from block to block.
+    /// The normalisers of the whole volume for batches of `kind`, one per input channel; none if they differ from block to block.
     pub(crate) async fn normalisers(
         &self,
         settings: &RunSettings,
         environment: &Environment,
+        kind: ElementKind,
         report: &mut Report,
     ) -> Result<Vec<Normaliser>, Fault> {
         let values = &settings.values;
@@ -189,7 +190,7 @@ impl Opened {
         let element = self.reader.element();
         Ok(bounds
             .into_iter()
-            .map(|bounds| made(bounds, values.eps).with_clip(values.clip).tabulated(element))
+            .map(|bounds| made(bounds, values.eps).with_clip(values.clip).tabulated(element, kind))
             .collect())
     }
 

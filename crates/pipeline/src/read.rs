@@ -80,7 +80,7 @@ async fn normalisers(shared: &Shared, brick: Brick, region: Box3) -> Result<(Bri
     let Normalisation::Percentile { percentiles: q } = shared.normalisation else {
         return Ok((brick, shared.normalisers.clone()));
     };
-    let (eps, clip, meters) = (shared.eps, shared.clip, Arc::clone(&shared.meters));
+    let (eps, clip, kind, meters) = (shared.eps, shared.clip, shared.spec.input, Arc::clone(&shared.meters));
     let work = move || {
         meters.prepare.work(|| {
             let of_channel = |bytes| {
@@ -88,7 +88,7 @@ async fn normalisers(shared: &Shared, brick: Brick, region: Box3) -> Result<(Bri
                     tracing::warn!("block {region} has no finite voxel to take percentiles of; 0 and 1 are used");
                     [0.0, 1.0]
                 });
-                Normaliser::shift_and_scale(low, high - low, eps).with_clip(clip).tabulated(brick.element)
+                Normaliser::shift_and_scale(low, high - low, eps).with_clip(clip).tabulated(brick.element, kind)
             };
             let normalisers = brick.channels.iter().map(|channel| of_channel(channel)).collect();
             (brick, normalisers)

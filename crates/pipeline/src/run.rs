@@ -148,7 +148,7 @@ impl Running {
         self.report.work.column = [column.y, column.x];
         self.progress.set_doing("taking statistics");
         let began = Instant::now();
-        let statistics = opened.normalisers(&self.settings, &self.environment, &mut self.report);
+        let statistics = opened.normalisers(&self.settings, &self.environment, spec.input, &mut self.report);
         let Some(normalisers) = self.faults.cancel().clone().run_until_cancelled_owned(statistics).await else {
             return Err(Fault::interrupted());
         };

@@ -1,3 +1,4 @@
+use haloflow_engine::ElementKind;
 use haloflow_geometry::{Geometry, Lattice, Plan, Seam};
 
 use super::*;

@@ -1,3 +1,4 @@
+use half::{bf16, f16};
 use haloflow_geometry::Box3;
 use haloflow_volume::{AlignedBytes, Element};
 use proptest::prelude::*;

@@ -1,6 +1,17 @@
+use bytemuck::Zeroable;
+use half::f16;
 use proptest::prelude::*;
 
 use super::*;
+
+/// Runs `$body` for every element kind of a batch.
+macro_rules! with_every_number {
+    ($kind:ident, $number:ident => $body:expr) => {
+        for $kind in [ElementKind::F32, ElementKind::F16, ElementKind::Bf16] {
+            with_number!($kind, $number => $body);
+        }
+    };
+}
 
 #[test]
 fn shifting_and_scaling_round_twice() {
@@ -50,22 +61,28 @@ fn the_clip_comes_last_and_none_is_the_identity() {
 /// Every value of a kind, by the table and directly.
 fn assert_table_is_direct<T: Sample>(normaliser: &Normaliser, element: Element) {
     let all: Vec<T> = (0..T::TABLE).map(T::at).collect();
-    let tabulated = normaliser.clone().tabulated(element);
-    assert!(tabulated.table.is_some());
-    let [mut by_table, mut direct] = [vec![0.0; all.len()], vec![0.0; all.len()]];
-    tabulated.row(&all, &mut by_table);
-    normaliser.row(&all, &mut direct);
-    assert_eq!(by_table, direct, "{element}");
-    assert_eq!(direct, all.iter().map(|value| normaliser.apply(value.to_f32())).collect::<Vec<_>>());
+    with_every_number!(kind, N => {
+        let tabulated = normaliser.clone().tabulated(element, kind);
+        assert!(tabulated.table.is_some());
+        let [mut by_table, mut direct] = [vec![N::zeroed(); all.len()], vec![N::zeroed(); all.len()]];
+        tabulated.row(&all, kind, &mut by_table);
+        normaliser.row(&all, kind, &mut direct);
+        assert_eq!(by_table, direct, "{element} {kind}");
+        let one_by_one: Vec<N> = all.iter().map(|value| N::from_f32(normaliser.apply(value.to_f32()))).collect();
+        assert_eq!(direct, one_by_one, "{element} {kind}");
+    });
 }
 
 #[test]
 fn a_table_of_another_kind_is_not_used() {
-    let normaliser = Normaliser::shift_and_scale(3.0, 7.0, 1e-6).tabulated(Element::U8);
+    let normaliser = Normaliser::shift_and_scale(3.0, 7.0, 1e-6).tabulated(Element::U8, ElementKind::F32);
     let mut row = [0.0; 2];
-    normaliser.row(&[500_u16, 3], &mut row);
+    normaliser.row(&[500_u16, 3], ElementKind::F32, &mut row);
     assert_eq!(row, [normaliser.apply(500.0), 0.0]);
-    assert!(normaliser.tabulated(Element::F32).table.is_none());
+    let mut row = [f16::ZERO; 2];
+    normaliser.row(&[50_u8, 3], ElementKind::F16, &mut row);
+    assert_eq!(row, [f16::from_f32(normaliser.apply(50.0)), f16::ZERO]);
+    assert!(normaliser.tabulated(Element::F32, ElementKind::F32).table.is_none());
 }
 
 proptest! {

@@ -22,7 +22,7 @@ const COUNTED: usize = 4 << 20;
 pub(crate) async fn measure(bench: &Bench) -> Result<Duration> {
     let reader = bench.reader().await?;
     let &[low, high] = bench.report.normalisation.first().context("the run took no statistics")?;
-    let normaliser = Normaliser::shift_and_scale(low, high - low, EPS).tabulated(Element::U16);
+    let normaliser = Normaliser::shift_and_scale(low, high - low, EPS).tabulated(Element::U16, bench.spec.input);
     let mut batch = vec![0; bench.spec.batch * bench.spec.input_row_bytes()];
     let mut took = Duration::ZERO;
     for step in bench.plan.steps(bench.column) {
