@@ -184,7 +184,7 @@ fn models_that_do_not_fit() {
     let wrong = |code: i32, model: &Path, parts: &[&str]| {
         refused(&scene, code, parts, |out| scene.job().key("--model", model).key("--out", out));
     };
-    wrong(65, &golden_model("two"), &["gives 2 channels", "there are 1 outputs", "--stack-channels"]);
+    wrong(65, &golden_model("two"), &["gives 2 channels", "`out` names 1 output;", "--stack-channels"]);
     wrong(65, &own_model("halves"), &["8 x 8 x 8", "16 x 16 x 16"]);
     wrong(65, &scene.path("in.zarr/zarr.json"), &["zarr.json", "TorchScript"]);
     wrong(65, &scene.path("nowhere.pt"), &["nowhere.pt"]);
@@ -195,7 +195,9 @@ fn models_that_do_not_fit() {
     std::fs::write(scene.path("cut.pt"), &whole[..whole.len() / 2]).unwrap();
     wrong(65, &scene.path("cut.pt"), &["cut.pt", "TorchScript"]);
     let out = |out: &Path| [out.to_owned(), scene.path("second.zarr")];
-    refused(&scene, 65, &["gives 1 channels", "there are 2 outputs"], |place| scene.job().values("--out", out(place)));
+    refused(&scene, 65, &["gives 1 channel and `out` names 2 outputs"], |place| {
+        scene.job().values("--out", out(place))
+    });
     refused(&scene, 64, &["`model` is missing"], |out| scene.job().without("--model").key("--out", out));
 }
 

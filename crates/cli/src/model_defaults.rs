@@ -54,7 +54,7 @@ fn channels(args: &mut RunArgs, model: &Model) -> Result<(), String> {
     if named == taken {
         return Ok(());
     }
-    Err(format!("`c` names {named} channels and the model {} takes {taken}; name one for each", model.facts.name))
+    Err(format!("`c` names {named} and the model {} takes {taken} channels in; name one for each", model.facts.name))
 }
 
 fn normalisation(args: &mut RunArgs, model: &Model) {
@@ -161,6 +161,6 @@ mod tests {
     fn channels_that_do_not_fit_are_refused() {
         let mut args = RunArgs { c: Some(vec![0]), ..RunArgs::default() };
         let told = fill(&mut args, &model()).unwrap_err();
-        assert!(told.contains("`c` names 1 channels") && told.contains("takes 2"), "{told}");
+        assert!(told.contains("`c` names 1 and") && told.contains("takes 2 channels in"), "{told}");
     }
 }

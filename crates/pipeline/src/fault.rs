@@ -191,3 +191,7 @@ impl Faults {
         &self.cancel
     }
 }
+/// `1 channel`, `2 channels`.
+pub(crate) fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}

@@ -147,7 +147,10 @@ fn reread(demand: &Demand<'_>, column: Column) -> u64 {
 }
 
 fn mib(bytes: u64) -> String {
-    format!("{:.0} MiB", (bytes as f64 / f64::from(1 << 20)).ceil())
+    match bytes {
+        0..0x10_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
+        _ => format!("{} MiB", bytes.div_ceil(1 << 20)),
+    }
 }
 
 #[cfg(test)]

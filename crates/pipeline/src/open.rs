@@ -4,7 +4,7 @@ use haloflow_engine::{ElementKind, EngineSpec};
 use haloflow_geometry::{Column, Plan};
 use haloflow_volume::{CpuPool, Element, Environment, OutputPlan, VolumeReader};
 
-use crate::fault::{Fault, FaultKind, Stage};
+use crate::fault::{Fault, FaultKind, Stage, counted};
 use crate::memory::{Demand, MemorySplit, split};
 use crate::normalise::{Normalisation, Normaliser};
 use crate::report::{InputReport, OutputReport, Report, WorkReport};
@@ -99,17 +99,17 @@ impl Opened {
         }
         if spec.channels_in != self.reader.channels() {
             return wrong(format!(
-                "the model takes {} channels and `c` names {}; name one input channel for each",
-                spec.channels_in,
+                "the model takes {} and `c` names {}; name one input channel for each",
+                counted(spec.channels_in, "channel"),
                 self.reader.channels()
             ));
         }
         let arrays = self.output.arrays();
         if !self.output.stacked() && spec.channels_out != arrays {
             return wrong(format!(
-                "the model gives {} channels and there are {arrays} outputs; name one output for each channel, or one output and \
-                 `--stack-channels`",
-                spec.channels_out
+                "the model gives {} and `out` names {}; name one output for each channel, or one output and `--stack-channels`",
+                counted(spec.channels_out, "channel"),
+                counted(arrays, "output"),
             ));
         }
         Ok(())

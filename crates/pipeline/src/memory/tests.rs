@@ -43,11 +43,11 @@ fn too_little_memory_is_refused_with_what_would_do() {
     let plan = plan([300, 700, 900], 128, 64, Lattice::Volume);
     let spec = spec(&plan, 16);
     let demand = demand(&plan, &spec, 3);
-    for total in [0, MIB, 96 * MIB, 110 * MIB] {
+    for (total, given) in [(1 << 10, "1 KiB"), (MIB, "1 MiB"), (96 * MIB, "96 MiB"), (110 * MIB - 1, "110 MiB")] {
         let fault = split(total, &demand).unwrap_err();
         assert_eq!((fault.kind, fault.stage), (FaultKind::Usage, Stage::Plan));
         let told = &fault.message;
-        assert!(told.starts_with(&format!("`memory` is {} MiB; this run needs at least ", total / MIB)), "{told}");
+        assert!(told.starts_with(&format!("`memory` is {given}; this run needs at least ")), "{told}");
         for word in ["3 slots of a batch of 16", "Give more memory", "`batch`", "`block`", "`chunk`"] {
             assert!(told.contains(word), "{word}: {told}");
         }

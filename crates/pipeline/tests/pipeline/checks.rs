@@ -88,7 +88,7 @@ fn values_that_cannot_work() {
     told(|settings| settings.values.clip = Some([f32::NAN, 0.0]), &["`clip-norm`"]);
     told(|settings| settings.values.eps = 0.0, &["`eps` is 0"]);
     told(|settings| settings.resources.writer_workers = 0, &["`writer-workers` is 0"]);
-    told(|settings| settings.resources.memory = 100_000, &["`memory` is 1 MiB", "needs at least", "Give more memory"]);
+    told(|settings| settings.resources.memory = 100_000, &["`memory` is 98 KiB", "needs at least", "Give more memory"]);
     told(|settings| settings.input.t = 1, &["--t 1"]);
 }
 
@@ -98,7 +98,7 @@ fn models_that_do_not_fit() {
         assert_told(&refused(|_| {}, engine), FaultKind::Data, words);
     };
     told(|spec| spec.channels_in = 2, &["takes 2 channels", "names 1"]);
-    told(|spec| spec.channels_out = 3, &["gives 3 channels", "1 outputs"]);
+    told(|spec| spec.channels_out = 3, &["gives 3 channels", "`out` names 1 output;"]);
     told(|spec| spec.patch = [8, 8, 9], &["[8, 8, 9]", "`patch` is [8, 8, 8]"]);
 }
 
