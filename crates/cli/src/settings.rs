@@ -292,7 +292,7 @@ fn resources(args: &RunArgs, machine: &Machine, on_cuda: bool, errors: &mut Erro
         batch: positive("batch", asked, if on_cuda { 64 } else { 4 }, errors),
         max_inflight_batches: positive("max-inflight-batches", args.max_inflight_batches, 64, errors),
         prep_workers: positive("prep-workers", args.prep_workers, 4, errors),
-        writer_workers: positive("writer-workers", args.writer_workers, 4, errors),
+        writer_workers: positive("writer-workers", args.writer_workers, 16, errors),
         threads: NonZeroUsize::new(positive("threads", args.threads, threads, errors)).unwrap_or(NonZeroUsize::MIN),
     }
 }
