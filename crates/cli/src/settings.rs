@@ -9,7 +9,7 @@ use haloflow_geometry::Seam;
 use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
-use haloflow_pipeline::{LatticeChoice, Layout, Resources, RunSettings, Values};
+use haloflow_pipeline::{LatticeChoice, Layout, Part, Resources, RunSettings, Values};
 use haloflow_volume::{InputOptions, OutputRequest, ZarrFormat};
 
 use crate::args::RunArgs;
@@ -46,6 +46,7 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
         layout: layout(args, &mut errors),
         values: values(args, &mut errors),
         resources: resources(args, machine, on_cuda, &mut errors),
+        part: Part::Whole,
     };
     let engines = engines(args, machine, &run, &devices, &mut errors);
     if errors.is_empty()

@@ -44,4 +44,4 @@ pub use fault::{Fault, FaultKind, Stage};
 pub use progress::Progress;
 pub use report::Report;
 pub use run::Run;
-pub use settings::{LatticeChoice, Layout, Resources, RunSettings, Values};
+pub use settings::{LatticeChoice, Layout, Part, Resources, RunSettings, Values};
