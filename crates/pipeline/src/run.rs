@@ -15,7 +15,7 @@ use crate::memory::slots_per_device;
 use crate::meter::{Meters, drawn_on};
 use crate::open::{Opened, input_bytes, open, provenance};
 use crate::progress::Progress;
-use crate::report::{DeviceReport, Report, StagesReport, peak_resident_bytes};
+use crate::report::{DeviceReport, Report, StagesReport, cpu_seconds, peak_resident_bytes};
 use crate::settings::RunSettings;
 use crate::shared::Shared;
 use crate::wiring::{Channels, DeviceChannels, stream};
@@ -236,6 +236,7 @@ impl Running {
         report.stages = StagesReport::of(&self.meters);
         report.seconds.total = began.elapsed().as_secs_f64();
         report.peak_resident_bytes = peak_resident_bytes();
+        report.cpu_seconds = cpu_seconds();
         if report.seconds.stream > 0.0 {
             report.voxels_per_second = seen.voxels as f64 / report.seconds.stream;
             report.megabytes_per_second = report.voxels_per_second * seen.bytes_per_voxel as f64 / 1e6;

@@ -155,7 +155,10 @@ mod tests {
         assert!(buffer.iter().all(|byte| *byte == 0));
         buffer.as_mut_slice::<f64>()[LARGE / 8 - 1] = 1.5;
         let copy = buffer.clone();
-        assert_eq!((copy.len(), copy.as_slice::<f64>().len(), copy.as_slice::<f64>()[LARGE / 8 - 1]), (LARGE + 5, LARGE / 8, 1.5));
+        assert_eq!(
+            (copy.len(), copy.as_slice::<f64>().len(), copy.as_slice::<f64>()[LARGE / 8 - 1]),
+            (LARGE + 5, LARGE / 8, 1.5)
+        );
         assert!(copy == buffer);
         buffer[LARGE + 4] = 1;
         assert!(copy != buffer);

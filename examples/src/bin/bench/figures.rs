@@ -8,7 +8,6 @@ use haloflow_pipeline::report::{SecondsReport, StagesReport};
 use serde::Serialize;
 
 use crate::bench::Bench;
-use crate::synthetic::CHUNK;
 
 /// What was measured, on what, and how it was called.
 #[derive(Serialize)]
@@ -57,7 +56,7 @@ impl Figures {
             cores: bench.cpu.threads(),
             size: bench.volume.shape(),
             element: "uint16",
-            chunk: CHUNK,
+            chunk: bench.volume.chunk,
             patch: layout.patch,
             overlap: layout.overlap,
             batch: bench.spec.batch,
