@@ -11,7 +11,7 @@ use haloflow_volume::CpuPool;
 use crate::bench::Bench;
 use crate::figures::Figures;
 use crate::synthetic::{Synthetic, blobs};
-use crate::{merge, prepare, read, whole, write};
+use crate::{kernels, merge, prepare, read, whole, write};
 
 /// What is measured.
 #[derive(Args)]
@@ -49,6 +49,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     for (name, measured) in measure(&bench, arguments.repeat.get()).await? {
         figures.add(name, &measured);
     }
+    figures.kernels = kernels::measure(&bench.spec, bench.settings.layout.seam, 5)?;
     figures.tell_of(&whole::run(&bench.settings).await?.0);
     println!("{}", figures.table());
     if let Some(path) = &arguments.json {

@@ -8,6 +8,7 @@ mod bench;
 mod figures;
 mod gpu;
 mod host;
+mod kernels;
 mod merge;
 mod prepare;
 mod read;

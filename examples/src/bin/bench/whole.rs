@@ -91,8 +91,8 @@ pub(crate) const fn spec(settings: &RunSettings) -> EngineSpec {
         patch: settings.layout.patch,
         channels_in: 1,
         channels_out: 1,
-        input: ElementKind::F32,
-        output: ElementKind::F32,
+        input: ElementKind::F16,
+        output: ElementKind::F16,
         pad_short: false,
     }
 }
