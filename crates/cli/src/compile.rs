@@ -51,8 +51,12 @@ impl Compiling {
 pub(crate) fn problem(args: &RunArgs, model: &Model) -> Option<String> {
     let needed = match (&model.module, args.batch, args.compile.as_deref()) {
         (Some(_), ..) => return None,
-        (None, Some(BatchSize::Found(_)), _) => "`batch` is auto, which is found with a TorchScript module: name the batch",
-        (None, _, Some("false")) => "`compile` is false: leave it out, or name a bundle that holds a module",
+        (None, Some(BatchSize::Found(_)), _) => {
+            "`batch` is auto, which is found with a TorchScript module: name the batch"
+        }
+        (None, _, Some("false")) if model.packages.is_empty() && model.form != Form::Package => {
+            "`compile` is false: leave it out, or name a bundle that holds a module"
+        }
         _ => return None,
     };
     Some(format!("{} holds no TorchScript module, so that it runs only compiled, and {needed}", model.path.display()))

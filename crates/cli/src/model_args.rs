@@ -71,6 +71,9 @@ pub(crate) struct ExportCommand {
     pub(crate) out: PathBuf,
     #[command(flatten)]
     pub(crate) places: Places,
+    /// Compile it too, for this device: cpu or cuda:N
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) compile: Option<String>,
     /// Seed of the random weights and of the inputs that forms are compared on
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
@@ -193,6 +196,14 @@ pub(crate) struct MadeFor {
     pub(crate) dynamic: bool,
     #[command(flatten)]
     pub(crate) places: Places,
+}
+
+impl MadeFor {
+    /// The defaults for a device.
+    pub(crate) fn device(path: PathBuf, device: String, places: Places) -> Self {
+        let mode = haloflow_model::CompileMode::Default.name().to_owned();
+        Self { path, device, batch: None, patch: None, kind: None, mode, dynamic: false, places }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -34,7 +34,9 @@ pub(crate) fn run(command: &BenchCommand) -> Result<(), ModelError> {
 fn options(model: &Model, wanted: &Wanted) -> Result<TorchOptions, ModelError> {
     let Some(module) = &model.module else {
         let path = model.path.display();
-        return Err(ModelError::data(format!("{path} holds no TorchScript module to measure the compiled form beside")));
+        return Err(ModelError::data(format!(
+            "{path} holds no TorchScript module to measure the compiled form beside"
+        )));
     };
     let device = wanted.device.parse().map_err(ModelError::usage)?;
     let cores = Machine::here().cores;

@@ -57,8 +57,17 @@ fn here(package: &Package) -> Wanted {
 }
 
 fn export(command: &ExportCommand) -> Result<(), ModelError> {
+    // Told before the minute that an export takes.
+    let device = command.compile.as_deref().map(device).transpose()?;
     let python = Found::new(&command.places)?.python()?;
-    python.run(&command.arguments(), &mut tell)
+    python.run(&command.arguments(), &mut tell)?;
+    let Some(device) = device else { return Ok(()) };
+    let made_for = MadeFor::device(command.out.clone(), device.to_string(), command.places.clone());
+    compile(&CompileCommand { made_for, out: None })
+}
+
+fn device(text: &str) -> Result<TorchDevice, ModelError> {
+    text.parse().map_err(|error| ModelError::usage(format!("`device`: {error}")))
 }
 
 /// Hands a line of Python's on.
@@ -95,8 +104,7 @@ fn compile(command: &CompileCommand) -> Result<(), ModelError> {
 
 /// What a package is to be made for.
 pub(crate) fn asked(command: &MadeFor, model: &Model) -> Result<Wanted, ModelError> {
-    let device: TorchDevice =
-        command.device.parse().map_err(|error| ModelError::usage(format!("`device`: {error}")))?;
+    let device = device(&command.device)?;
     let on_cuda = device != TorchDevice::Cpu;
     let kind = match command.kind.as_deref() {
         None if on_cuda => Kind::F16,

@@ -55,7 +55,8 @@ pub(crate) async fn ready(args: RunArgs, cancel: &CancellationToken) -> Result<(
     find_batch(&mut settings, cancel).await?;
     let (typed, mut engines) = (args.clone(), settings.engines);
     let compiled = blocking(cancel, move || compile::attach(&typed, &opened, &mut engines).map(|()| engines)).await?;
-    settings.engines = compiled.map_err(|error| Fault::new(exit::fault_kind(error.kind), Stage::Open, error.message))?;
+    settings.engines =
+        compiled.map_err(|error| Fault::new(exit::fault_kind(error.kind), Stage::Open, error.message))?;
     Ok((args, settings))
 }
 

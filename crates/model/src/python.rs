@@ -77,7 +77,9 @@ impl Python {
         let message = if last.is_empty() { format!("Python ended with {status} and no word") } else { last };
         // 2 is a command line without meaning, 3 a model with which something cannot be done.
         match status.code() {
-            None => Err(ModelError::python(format!("Python ended with {status}; the last that it said was: {message}"))),
+            None => {
+                Err(ModelError::python(format!("Python ended with {status}; the last that it said was: {message}")))
+            }
             Some(2) => Err(ModelError::usage(message)),
             Some(3) => Err(ModelError::data(message)),
             _ => Err(ModelError::python(format!("Python failed: {message}"))),
@@ -148,7 +150,10 @@ mod tests {
         assert_eq!(python.run(&[], &mut |_| {}).unwrap_err(), ModelError::python("Python failed: broken"));
         let (_folder, python) = script("echo compiling for cuda:0; kill -9 $$");
         let told = python.run(&[], &mut |_| {}).unwrap_err().message;
-        assert!(told.contains("signal: 9") && told.ends_with("the last that it said was: compiling for cuda:0"), "{told}");
+        assert!(
+            told.contains("signal: 9") && told.ends_with("the last that it said was: compiling for cuda:0"),
+            "{told}"
+        );
     }
 
     #[test]
