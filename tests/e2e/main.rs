@@ -6,6 +6,7 @@ mod golden;
 mod main_job;
 mod memory;
 mod misbehaving_models;
+mod model_forms;
 mod odd_uses;
 mod predecessor;
 mod refusals;

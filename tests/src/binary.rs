@@ -12,6 +12,8 @@ use crate::ended::Ended;
 
 /// A run that takes longer than this hangs.
 const LONGEST: Duration = Duration::from_secs(120);
+/// The same where Python exports or compiles.
+const LONGEST_WITH_PYTHON: Duration = Duration::from_secs(900);
 
 /// The path of the binary. The first call has cargo build it, in the profile and the target folder of the test that calls, so
 /// that it is never older than its sources.
@@ -53,18 +55,35 @@ pub struct Haloflow {
     /// Keys and their values, in the order in which they were first named.
     keys: Vec<(String, Vec<OsString>)>,
     command: Command,
+    longest: Duration,
 }
 
 impl Haloflow {
     /// A command line without keys, with no credentials, in the root folder.
     #[must_use]
     pub fn run() -> Self {
+        Self::command(["run"], LONGEST)
+    }
+
+    /// A command line of `haloflow model` with these words.
+    #[must_use]
+    pub fn model<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::command(["model"].into_iter().chain(words), LONGEST_WITH_PYTHON)
+    }
+
+    /// May take as long as Python needs to export or compile.
+    #[must_use]
+    pub fn with_python(self) -> Self {
+        Self { longest: LONGEST_WITH_PYTHON, ..self }
+    }
+
+    fn command<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, longest: Duration) -> Self {
         let mut command = Command::new(path());
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AWS_")) {
             command.env_remove(name);
         }
-        command.arg("run").current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self { keys: Vec::new(), command }
+        command.args(words).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self { keys: Vec::new(), command, longest }
     }
 
     /// Sets keys, each with the words that follow it. A key that was set before is set anew.
@@ -133,7 +152,7 @@ impl Haloflow {
         let mut child = self.command.spawn().expect("the binary can be started");
         let output = child.stdout.take().map(Stream::of);
         let errors = child.stderr.take().map(Stream::of);
-        Running { child, output, errors, started: Instant::now() }
+        Running { child, output, errors, started: Instant::now(), longest: self.longest }
     }
 
     /// Runs it to its end.
@@ -150,6 +169,7 @@ pub struct Running {
     output: Option<Stream>,
     errors: Option<Stream>,
     started: Instant,
+    longest: Duration,
 }
 
 impl Running {
@@ -172,7 +192,7 @@ impl Running {
     /// Waits for its end.
     #[must_use]
     pub fn end(mut self) -> Ended {
-        let deadline = self.started + LONGEST;
+        let deadline = self.started + self.longest;
         let rest = |stream: Option<Stream>| stream.map(|stream| stream.rest(deadline)).unwrap_or_default();
         let (stdout, stderr) = (rest(self.output.take()), rest(self.errors.take()));
         // Both pipes are closed, so it has ended or is about to.

@@ -9,7 +9,7 @@ use haloflow_model::{CompileMode, Form, Kind, Model, ModelError, Package, Wanted
 
 use crate::args::RunArgs;
 use crate::models::Opened;
-use crate::typed::{Errors, choose};
+use crate::typed::{BatchSize, Errors, choose};
 
 /// Whether the compiled form is to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,18 +47,29 @@ impl Compiling {
     }
 }
 
-/// Gives every engine its model's file and, where it is wanted, the compiled form.
+/// A sentence if the model has no module and what was typed needs one.
+pub(crate) fn problem(args: &RunArgs, model: &Model) -> Option<String> {
+    let needed = match (&model.module, args.batch, args.compile.as_deref()) {
+        (Some(_), ..) => return None,
+        (None, Some(BatchSize::Found(_)), _) => {
+            "`batch` is auto, which is found with a TorchScript module: name the batch"
+        }
+        (None, _, Some("false")) if model.packages.is_empty() && model.form != Form::Package => {
+            "`compile` is false: leave it out, or name a bundle that holds a module"
+        }
+        _ => return None,
+    };
+    Some(format!("{} holds no TorchScript module, so that it runs only compiled, and {needed}", model.path.display()))
+}
+
+/// Gives every engine the compiled form where it is wanted.
 pub(crate) fn attach(args: &RunArgs, opened: &Opened, engines: &mut [TorchOptions]) -> Result<(), ModelError> {
     let asked = Compiling::read(args, &mut Errors::default());
-    let model = &opened.model;
-    let Some(module) = &model.module else {
+    match (&opened.model.module, asked.wish) {
         // There is nothing to fall back to.
-        return attach_compiled(Compiling { wish: Wish::Required, ..asked }, opened, engines);
-    };
-    engines.iter_mut().for_each(|engine| engine.model.clone_from(module));
-    match asked.wish {
-        Wish::Off => Ok(()),
-        Wish::On | Wish::Required => attach_compiled(asked, opened, engines),
+        (None, _) => attach_compiled(Compiling { wish: Wish::Required, ..asked }, opened, engines),
+        (Some(_), Wish::Off) => Ok(()),
+        (Some(_), Wish::On | Wish::Required) => attach_compiled(asked, opened, engines),
     }
 }
 
@@ -102,7 +113,6 @@ fn use_lone(
         package.check(&wanted(engine, asked), None)?;
     }
     engine.pad_short = !asked.dynamic;
-    engine.model.clone_from(&opened.model.path);
     engine.compiled = Some(CompiledForm { package: Ok(opened.model.path.clone()), required: true });
     Ok(())
 }

@@ -27,8 +27,13 @@ pub(crate) const fn code(kind: FaultKind) -> u8 {
 
 /// The code of a model that cannot be used.
 pub(crate) const fn model_code(kind: ModelErrorKind) -> u8 {
+    code(fault_kind(kind))
+}
+
+/// The fault that a model that cannot be used is for a run.
+pub(crate) const fn fault_kind(kind: ModelErrorKind) -> FaultKind {
     match kind {
-        ModelErrorKind::Usage => USAGE,
-        ModelErrorKind::Data | ModelErrorKind::Python => DATA,
+        ModelErrorKind::Usage => FaultKind::Usage,
+        ModelErrorKind::Data | ModelErrorKind::Python => FaultKind::Data,
     }
 }

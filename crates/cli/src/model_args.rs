@@ -12,6 +12,8 @@ pub(crate) enum ModelCommand {
     Export(Box<ExportCommand>),
     /// Compiles a bundle for a device and a shape, with Python
     Compile(Box<CompileCommand>),
+    /// Measures the compiled form beside TorchScript, batch by batch in turns; compiles if need be
+    Bench(Box<BenchCommand>),
 }
 
 #[derive(Debug, Args)]
@@ -69,6 +71,9 @@ pub(crate) struct ExportCommand {
     pub(crate) out: PathBuf,
     #[command(flatten)]
     pub(crate) places: Places,
+    /// Compile it too, for this device: cpu or cuda:N
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) compile: Option<String>,
     /// Seed of the random weights and of the inputs that forms are compared on
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
@@ -166,8 +171,9 @@ impl ExportCommand {
     }
 }
 
+/// What a package is made for.
 #[derive(Debug, Args)]
-pub(crate) struct CompileCommand {
+pub(crate) struct MadeFor {
     /// The bundle, or an exported program
     pub(crate) path: PathBuf,
     /// cpu or cuda:N
@@ -188,11 +194,34 @@ pub(crate) struct CompileCommand {
     /// Let the number of patches of a batch change
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", value_name = "BOOL")]
     pub(crate) dynamic: bool,
+    #[command(flatten)]
+    pub(crate) places: Places,
+}
+
+impl MadeFor {
+    /// The defaults for a device.
+    pub(crate) fn device(path: PathBuf, device: String, places: Places) -> Self {
+        let mode = haloflow_model::CompileMode::Default.name().to_owned();
+        Self { path, device, batch: None, patch: None, kind: None, mode, dynamic: false, places }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompileCommand {
+    #[command(flatten)]
+    pub(crate) made_for: MadeFor,
     /// The package to write [default: in the bundle, under compiled/]
     #[arg(long, value_name = "FILE.pt2")]
     pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchCommand {
     #[command(flatten)]
-    pub(crate) places: Places,
+    pub(crate) made_for: MadeFor,
+    /// Batches through each form
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) batches: usize,
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `haloflow model inspect|export|compile`.
+//! `haloflow model inspect|export|compile`; `bench` has a file of its own.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use haloflow_engine_torch::TorchDevice;
 use haloflow_model::{CompileMode, Kind, Model, ModelError, Package, Wanted, compile_arguments};
 
-use crate::exit;
-use crate::model_args::{CompileCommand, ExportCommand, InspectCommand, ModelCommand};
+use crate::model_args::{CompileCommand, ExportCommand, InspectCommand, MadeFor, ModelCommand};
 use crate::models::Found;
 use crate::run::fail;
+use crate::{exit, model_bench};
 
 /// Runs the command to its end.
 pub(crate) fn run(command: &ModelCommand) -> ExitCode {
@@ -20,6 +20,7 @@ pub(crate) fn run(command: &ModelCommand) -> ExitCode {
         ModelCommand::Inspect(command) => inspect(command),
         ModelCommand::Export(command) => export(command),
         ModelCommand::Compile(command) => compile(command),
+        ModelCommand::Bench(command) => model_bench::run(command),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,27 +57,36 @@ fn here(package: &Package) -> Wanted {
 }
 
 fn export(command: &ExportCommand) -> Result<(), ModelError> {
+    // Told before the minute that an export takes.
+    let device = command.compile.as_deref().map(device).transpose()?;
     let python = Found::new(&command.places)?.python()?;
-    python.run(&command.arguments(), &mut tell)
+    python.run(&command.arguments(), &mut tell)?;
+    let Some(device) = device else { return Ok(()) };
+    let made_for = MadeFor::device(command.out.clone(), device.to_string(), command.places.clone());
+    compile(&CompileCommand { made_for, out: None })
+}
+
+fn device(text: &str) -> Result<TorchDevice, ModelError> {
+    text.parse().map_err(|error| ModelError::usage(format!("`device`: {error}")))
 }
 
 /// Hands a line of Python's on.
-fn tell(line: &str) {
+pub(crate) fn tell(line: &str) {
     // Nobody is left to tell if standard error is closed.
     drop(writeln!(std::io::stderr().lock(), "{line}"));
 }
 
 fn compile(command: &CompileCommand) -> Result<(), ModelError> {
-    let places = Found::new(&command.places)?;
-    let model = Model::open(&command.path, &places.cache)?;
+    let places = Found::new(&command.made_for.places)?;
+    let model = Model::open(&command.made_for.path, &places.cache)?;
     let (Some(folder), Some(_)) = (&model.folder, &model.program) else {
         return Err(ModelError::data(format!(
             "{} holds no exported program to compile: a TorchScript module cannot be compiled; export the network's class with \
              `haloflow model export`",
-            command.path.display()
+            model.path.display()
         )));
     };
-    let wanted = asked(command, &model)?;
+    let wanted = asked(&command.made_for, &model)?;
     let out = command.out.clone().unwrap_or_else(|| folder.join("compiled").join(name(&wanted)));
     let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let part = std::fs::create_dir_all(parent).and_then(|()| tempfile::tempdir_in(parent));
@@ -92,9 +102,9 @@ fn compile(command: &CompileCommand) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn asked(command: &CompileCommand, model: &Model) -> Result<Wanted, ModelError> {
-    let device: TorchDevice =
-        command.device.parse().map_err(|error| ModelError::usage(format!("`device`: {error}")))?;
+/// What a package is to be made for.
+pub(crate) fn asked(command: &MadeFor, model: &Model) -> Result<Wanted, ModelError> {
+    let device = device(&command.device)?;
     let on_cuda = device != TorchDevice::Cpu;
     let kind = match command.kind.as_deref() {
         None if on_cuda => Kind::F16,

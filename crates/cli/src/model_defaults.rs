@@ -1,8 +1,9 @@
 //! What a model wishes becomes the default of what was not typed.
 
-use haloflow_model::{Form, Model, OutputMeaning};
+use haloflow_model::{Form, Model, OutputMeaning, Package};
 
 use crate::args::RunArgs;
+use crate::typed::BatchSize;
 
 /// Fills in what the model's facts say, where nothing was typed. Gives sentences that are worth a warning.
 ///
@@ -10,6 +11,7 @@ use crate::args::RunArgs;
 /// A sentence if what was typed cannot work with the model.
 pub(crate) fn fill(args: &mut RunArgs, model: &Model) -> Result<Vec<String>, String> {
     let mut warnings = Vec::new();
+    lone_package(args, model);
     patch(args, model, &mut warnings)?;
     channels(args, model)?;
     normalisation(args, model);
@@ -24,6 +26,18 @@ pub(crate) fn fill(args: &mut RunArgs, model: &Model) -> Result<Vec<String>, Str
         args.kind = Some(kind.to_string());
     }
     Ok(warnings)
+}
+
+/// A package that was named by itself runs at the one shape that it was made for.
+fn lone_package(args: &mut RunArgs, model: &Model) {
+    let Some(Package { facts, .. }) = model.packages.first().filter(|_| model.form == Form::Package) else { return };
+    args.patch.get_or_insert_with(|| facts.patch.to_vec());
+    if !facts.dynamic {
+        args.batch.get_or_insert(BatchSize::Patches(facts.batch));
+    }
+    if args.no_amp != Some(true) {
+        args.kind.get_or_insert_with(|| facts.kind.to_string());
+    }
 }
 
 /// One value for all axes, or three; another count is told of when the settings are made.

@@ -49,6 +49,12 @@ pub(crate) fn open(args: &RunArgs) -> Result<Option<Opened>, ModelError> {
     Ok(Some(Opened { model: Model::open(&path, &places.cache)?, places }))
 }
 
+/// Whether the model has to be exported first, which takes a minute where it was never done.
+pub(crate) fn must_export(args: &RunArgs) -> bool {
+    let weights = args.model.as_deref().filter(|_| args.model_type.is_some());
+    weights.is_some_and(|weights| Model::is_checkpoint(weights).unwrap_or(false))
+}
+
 /// A module carries its own architecture, also where a name is typed along with it.
 fn needs_architecture(path: &Path) -> Result<bool, ModelError> {
     if path.exists() {

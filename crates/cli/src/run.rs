@@ -7,22 +7,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use haloflow_engine::{EngineFactory, Timeline};
-use haloflow_engine_torch::{TorchFactory, TorchOptions, fitting_batch};
-use haloflow_model::ModelError;
-use haloflow_pipeline::{Fault, Progress, Report, Run, Stage};
+use haloflow_engine_torch::TorchFactory;
+use haloflow_pipeline::{Fault, Progress, Report, Run};
 use haloflow_volume::Environment;
 use indicatif::MultiProgress;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{RunArgs, RunCommand};
-use crate::machine::Machine;
 use crate::metrics::{self, Sample};
-use crate::settings::{Settings, idle, settings};
+use crate::ready::{Stop, ready};
 use crate::show::{self, Shown};
-use crate::{compile, config, exit, logging, model_defaults, models, signals};
-
-/// How long a stopped search for a batch may take to end.
-const PROBE_GRACE: Duration = Duration::from_secs(10);
+use crate::{config, exit, logging, signals};
 
 /// Runs the command to its end.
 pub(crate) fn run(command: &RunCommand) -> ExitCode {
@@ -36,15 +31,11 @@ pub(crate) fn run(command: &RunCommand) -> ExitCode {
             return fail(&[sentence], exit::USAGE);
         }
     }
-    let (args, settings) = match settle(args, &Machine::here()) {
-        Ok(settled) => settled,
-        Err((sentences, code)) => return fail(&sentences, code),
-    };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("tokio").build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&[format!("the async runtime cannot start: {error}")], exit::SOFTWARE),
     };
-    let code = runtime.block_on(execute(&args, settings, &bars));
+    let code = runtime.block_on(execute(args, &bars));
     // Whatever hangs on a device has been named by now, and ends with the process.
     runtime.shutdown_background();
     code
@@ -56,23 +47,6 @@ fn prepare(command: &RunCommand, bars: &MultiProgress) -> Result<RunArgs, String
     Ok(args)
 }
 
-/// The settings of a run, its model opened, exported and compiled as far as that is needed and asked for. Nothing of Python is
-/// needed once this is done.
-fn settle(mut args: RunArgs, machine: &Machine) -> Result<(RunArgs, Settings), (Vec<String>, u8)> {
-    let usage = |sentences: Vec<String>| (sentences, exit::USAGE);
-    let unusable = |error: ModelError| (vec![error.message], exit::model_code(error.kind));
-    let Some(opened) = models::open(&args).map_err(unusable)? else {
-        // Without a model: tells what else is missing.
-        return settings(&args, machine).map(|settings| (args, settings)).map_err(usage);
-    };
-    let warnings = model_defaults::fill(&mut args, &opened.model).map_err(|sentence| usage(vec![sentence]))?;
-    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    let mut settings = settings(&args, machine).map_err(usage)?;
-    settings.run.values.after = models::after(&opened.model);
-    compile::attach(&args, &opened, &mut settings.engines).map_err(unusable)?;
-    Ok((args, settings))
-}
-
 /// Whether a file can be written there: better told before the run than after it. What is in it stays until then.
 fn check_writable((key, path): (&str, &Option<PathBuf>)) -> Result<(), String> {
     let Some(path) = path else { return Ok(()) };
@@ -80,18 +54,17 @@ fn check_writable((key, path): (&str, &Option<PathBuf>)) -> Result<(), String> {
     opened.map(drop).map_err(|error| format!("`{key}`: {} cannot be written: {error}", path.display()))
 }
 
-async fn execute(args: &RunArgs, mut settings: Settings, bars: &MultiProgress) -> ExitCode {
+async fn execute(args: RunArgs, bars: &MultiProgress) -> ExitCode {
     let cancel = CancellationToken::new();
     if let Err(error) = signals::watch(cancel.clone()) {
         return fail(&[format!("signals cannot be watched: {error}")], exit::SOFTWARE);
     }
-    let progress = Arc::new(Progress::default());
-    for sentence in idle(args, &settings) {
-        tracing::warn!("{sentence}");
-    }
-    if let Err(fault) = find_batch(&mut settings, &cancel).await {
-        return tell(args, &Report::failed(&fault), &Err(fault), (&[], Ok(())));
-    }
+    let (args, settings) = match ready(args.clone(), &cancel).await {
+        Ok(ready) => ready,
+        Err(Stop::Refused(sentences, code)) => return fail(&sentences, code),
+        Err(Stop::Fault(fault)) => return tell(&args, &Report::failed(&fault), &Err(fault), (&[], Ok(()))),
+    };
+    let (args, mut settings, progress) = (&args, settings, Arc::new(Progress::default()));
     let timeline = args.trace.as_ref().map(|_| Arc::new(Timeline::default()));
     settings.engines.iter_mut().for_each(|options| options.timeline = timeline.clone());
     let factories =
@@ -109,37 +82,6 @@ async fn execute(args: &RunArgs, mut settings: Settings, bars: &MultiProgress) -
     let (report, ended, samples) = watched(run, &progress, interval, bars).await;
     let traced = timeline.map_or(Ok(()), |timeline| write_trace(args, &timeline));
     tell(args, &report, &ended, (&samples, traced))
-}
-
-/// Settles the batch if it is to be found: the least of what fits on each device, since all run the same.
-async fn find_batch(settings: &mut Settings, cancel: &CancellationToken) -> Result<(), Fault> {
-    if !settings.find_batch {
-        return Ok(());
-    }
-    let (engines, stop) = (settings.engines.clone(), cancel.clone());
-    // Each on a thread that ends, one after the other: whoever looks for a batch takes a device for itself.
-    let looking = tokio::task::spawn_blocking(move || {
-        let fits = |options: TorchOptions| std::thread::spawn(move || fitting_batch(&options)).join();
-        engines.into_iter().take_while(|_| !stop.is_cancelled()).map(fits).collect::<Vec<_>>()
-    });
-    let mut looking = looking;
-    let found = cancel.run_until_cancelled(&mut looking).await;
-    let Some(found) = found.filter(|_| !cancel.is_cancelled()) else {
-        // The device that is looked at now is let go if it takes no longer than this.
-        drop(tokio::time::timeout(PROBE_GRACE, looking).await);
-        return Err(Fault::interrupted());
-    };
-    let ended = |why: String| Fault::defect(Stage::Device, &format!("the search for a batch ended: {why}"));
-    let found = found.map_err(|error| ended(error.to_string()))?;
-    let mut least = usize::MAX;
-    for found in found {
-        let fits = found.map_err(|_| ended("it panicked".into()))?;
-        least = least.min(fits.map_err(|error| Fault::engine(&error))?);
-    }
-    tracing::info!("`batch` is auto: {least} patches fit");
-    settings.run.resources.batch = least;
-    settings.engines.iter_mut().for_each(|options| options.batch = least);
-    Ok(())
 }
 
 fn write_trace(args: &RunArgs, timeline: &Timeline) -> Result<(), String> {

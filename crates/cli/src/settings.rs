@@ -349,9 +349,6 @@ fn engines(
         errors.tell("`kind` and `no-amp` contradict each other: leave one out");
     }
     let compiling = Compiling::read(args, errors);
-    if compiling.wish != Wish::Off && matches!(args.batch, Some(BatchSize::Found(_))) {
-        errors.tell("`batch` is auto and `compile` is on: a package is compiled for one batch size; name the batch");
-    }
     let on_cpu = devices.iter().filter(|device| **device == TorchDevice::Cpu).count().max(1);
     devices
         .iter()

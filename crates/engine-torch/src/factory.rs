@@ -116,8 +116,8 @@ pub(crate) struct Warm {
 
 /// Runs one full batch of zeros and learns from it what the model gives.
 pub(crate) fn warm_up(model: &Model, device: Device, asked: &EngineSpec) -> Result<Warm, Cause> {
+    let size = tensor_size(asked.batch, asked.channels_in, asked.patch);
     let run = || {
-        let size = tensor_size(asked.batch, asked.channels_in, asked.patch);
         let input = Tensor::f_zeros(size, (torch_kind(asked.input), device))?;
         let version = input.f_internal_version()?;
         let output = model.forward(&input)?;
@@ -128,7 +128,7 @@ pub(crate) fn warm_up(model: &Model, device: Device, asked: &EngineSpec) -> Resu
         let writes_to_input = input.f_internal_version()? != version;
         Ok(Warm { spec: EngineSpec { channels_out, output: output_kind, ..asked.clone() }, writes_to_input })
     };
-    run().map_err(|cause: Cause| cause.during("the model failed on a batch of zeros"))
+    run().map_err(|cause: Cause| cause.during(&format!("the model failed on a batch of zeros of {size:?}")))
 }
 
 fn describe(model: &Model, options: &TorchOptions, not_compiled: Option<&str>) -> String {

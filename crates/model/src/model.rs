@@ -136,12 +136,11 @@ impl Model {
 
     /// Python compiles from bundles, so one is made of the file.
     fn of_program(path: &Path, cache: &Cache) -> Result<Self, ModelError> {
-        let facts = ModelFacts::of_file(path);
         let sum = sha256_of_file(path)?;
+        let files = [(PROGRAM.to_owned(), sum.clone())].into();
+        let facts = ModelFacts { files, ..ModelFacts::of_file(path) };
         let folder = cache.entry("programs", &sum[..32], |folder| {
             let told = |error: &dyn std::fmt::Display| ModelError::file(path, "copied", error);
-            let mut facts = facts.clone();
-            facts.files.insert(PROGRAM.into(), sum.clone());
             let text = toml::to_string(&facts).map_err(|error| told(&error))?;
             std::fs::copy(path, folder.join(PROGRAM)).map_err(|error| told(&error))?;
             std::fs::write(folder.join(FACTS), text).map_err(|error| told(&error))
@@ -202,5 +201,6 @@ mod tests {
         let model = Model::open(&path, &cache).unwrap();
         let opened = Bundle::open(&model.folder.unwrap()).unwrap();
         assert_eq!((opened.facts.name.as_str(), opened.program), ("net", model.program));
+        assert_eq!(opened.facts.files, model.facts.files);
     }
 }

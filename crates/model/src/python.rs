@@ -57,12 +57,17 @@ impl Python {
         let mut command = Command::new(&self.interpreter);
         command.args(["-m", PACKAGE]).args(arguments).env("PYTHONDONTWRITEBYTECODE", "1");
         command.env("PYTHONPATH", search_path(folder.path())).env("PYTHONUNBUFFERED", "1");
-        command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(failed)?).stderr(writer);
+        // It ends when this process does, however that ends: the other end of its standard input is closed then.
+        command.env("HALOFLOW_ENDS_WITH_STDIN", "1").stdin(Stdio::piped());
+        command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
         let mut child = command.spawn().map_err(failed)?;
         // It holds the ends that are written to: the reading would never end.
         drop(command);
         let last = listen(written, told);
+        // Kept open until now: closed, it would end the child.
+        let input = child.stdin.take();
         let status = child.wait().map_err(failed)?;
+        drop(input);
         if status.success() {
             if !last.is_empty() {
                 told(&last);
@@ -72,6 +77,9 @@ impl Python {
         let message = if last.is_empty() { format!("Python ended with {status} and no word") } else { last };
         // 2 is a command line without meaning, 3 a model with which something cannot be done.
         match status.code() {
+            None => {
+                Err(ModelError::python(format!("Python ended with {status}; the last that it said was: {message}")))
+            }
             Some(2) => Err(ModelError::usage(message)),
             Some(3) => Err(ModelError::data(message)),
             _ => Err(ModelError::python(format!("Python failed: {message}"))),
@@ -140,6 +148,12 @@ mod tests {
         assert_eq!(lines, ["one"]);
         let (_folder, python) = script("echo broken; exit 1");
         assert_eq!(python.run(&[], &mut |_| {}).unwrap_err(), ModelError::python("Python failed: broken"));
+        let (_folder, python) = script("echo compiling for cuda:0; kill -9 $$");
+        let told = python.run(&[], &mut |_| {}).unwrap_err().message;
+        assert!(
+            told.contains("signal: 9") && told.ends_with("the last that it said was: compiling for cuda:0"),
+            "{told}"
+        );
     }
 
     #[test]

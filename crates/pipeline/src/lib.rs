@@ -41,6 +41,7 @@ mod write;
 mod golden_inputs;
 
 pub use fault::{Fault, FaultKind, Stage};
+pub use open::check;
 pub use progress::Progress;
 pub use report::Report;
 pub use run::Run;

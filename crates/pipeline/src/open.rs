@@ -19,15 +19,29 @@ pub(crate) struct Opened {
     pub(crate) cpu: CpuPool,
 }
 
+/// Checks all of a run that can be checked without its model: the settings, the input, the outputs, the plan. Nothing is created.
+/// A run does the same again; this is for whoever has to do something expensive before it.
+///
+/// # Errors
+/// What the run would end with.
+pub async fn check(settings: &RunSettings, environment: &Environment) -> Result<(), Fault> {
+    settings.check()?;
+    checked(settings, environment, &mut Report::default()).await.map(drop)
+}
+
 /// Opens the input, checks the outputs, makes the plan. Nothing is created.
 pub(crate) async fn open(
     settings: &RunSettings,
     environment: &Environment,
     report: &mut Report,
 ) -> Result<Opened, Fault> {
+    warn_about(settings, settings.lattice()?);
+    checked(settings, environment, report).await
+}
+
+async fn checked(settings: &RunSettings, environment: &Environment, report: &mut Report) -> Result<Opened, Fault> {
     let told = |error: haloflow_volume::VolumeError| Fault::volume(Stage::Open, &error);
     let lattice = settings.lattice()?;
-    warn_about(settings, lattice);
     let cpu = CpuPool::new(settings.resources.threads).map_err(told)?;
     let reader = VolumeReader::open(&settings.input, environment, &cpu).await.map_err(told)?;
     let mut request = settings.output.clone();

@@ -1,7 +1,9 @@
 """Runs `export` or `compile`; what goes wrong is one sentence on standard error."""
 
 import logging
+import os
 import sys
+import threading
 import warnings
 
 
@@ -37,5 +39,18 @@ def run(request) -> None:
         package.run(request)
 
 
+def end_with_caller() -> None:
+    """Ends this process when the one that started it is gone: it holds the other end of standard input."""
+
+    def wait() -> None:
+        # Not through `sys.stdin`, whose lock would be held when Python ends.
+        os.read(0, 1)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 if __name__ == "__main__":
+    if "HALOFLOW_ENDS_WITH_STDIN" in os.environ:
+        end_with_caller()
     sys.exit(main(sys.argv[1:]))

@@ -85,15 +85,15 @@ def checked(folder: Path, description: dict, name: str) -> Path:
 
 
 def beside(path: Path) -> Path:
-    """A name beside `path` that no other process takes."""
-    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    """A name beside `path`, with its suffix, that no other process takes."""
+    return path.with_name(f".{path.stem}.{os.getpid()}-{secrets.token_hex(4)}{path.suffix}")
 
 
 @contextlib.contextmanager
 def replacing(path: Path):
     """A path to write to, which becomes `path` at the end and is removed if something fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = beside(path).with_suffix(path.suffix)
+    fresh = beside(path)
     try:
         yield fresh
         fresh.replace(path)

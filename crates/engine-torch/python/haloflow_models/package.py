@@ -3,6 +3,11 @@
 import contextlib
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 from argparse import Namespace
 from pathlib import Path
 
@@ -13,6 +18,7 @@ from torch.export.passes import move_to_device_pass
 
 from . import architectures, bundle, checkpoint, forms, inductor, outputs, toml_text
 from .failure import Cannot, first_line
+from .trial import joined
 
 KINDS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 # How far a package may be from the program in the same element kind, relative to the largest value.
@@ -22,14 +28,19 @@ TOLERANCES = {"f32": 1e-4, "f16": 2e-2, "bf16": 1e-1}
 def run(request: Namespace) -> None:
     """Writes the package and what it was made for beside it, once it has run and given what the program gives."""
     description = bundle.read(request.bundle)
-    module = load(request, description)
     check_device(request.device)
+    # As haloflow runs it, where nothing else is asked for.
+    torch.backends.cudnn.allow_tf32 = False
+    say("reading the program")
+    module, channels = load(request, description)
     with torch.no_grad():
         module = module.to(KINDS[request.kind])
-        example = draw(request, description["channels-in"])
+        example = draw(request, channels)
         exported = export(module, example, request)
         with bundle.replacing(request.out) as fresh:
+            say(f"compiling for {request.device}")
             compile_to(fresh, exported, request)
+            say("running the package beside the program")
             difference = check(fresh, exported, example, request)
             note = describe(request, description, bundle.sha256(fresh))
     with bundle.replacing(request.out.with_suffix(".toml")) as fresh:
@@ -37,9 +48,14 @@ def run(request: Namespace) -> None:
     print(f"{request.out}: compiled for {note['device']} {note['architecture']}, difference from the program {difference:.1e}")
 
 
-def load(request: Namespace, description: dict) -> nn.Module:
-    """The program as a module that takes the shape asked for."""
-    if not description.get("export", {}).get("program", False):
+def say(step: str) -> None:
+    """Tells what is done next: where the process is ended from outside, this is the last that is heard of it."""
+    print(step, flush=True)
+
+
+def load(request: Namespace, description: dict) -> tuple[nn.Module, int]:
+    """The program as a module that takes the shape asked for, and its number of channels."""
+    if bundle.PROGRAM not in description.get("files", {}):
         why = description.get("export", {}).get("reason", "model.toml names no program.pt2")
         raise Cannot(f"the bundle {request.bundle} has no exported program to compile: {why}")
     path = bundle.checked(request.bundle, description, bundle.PROGRAM)
@@ -48,10 +64,22 @@ def load(request: Namespace, description: dict) -> nn.Module:
         program = torch.export.load(io.BytesIO(path.read_bytes()), extra_files=note)
     except Exception as error:
         raise Cannot(f"{path} cannot be loaded by torch {torch.__version__}: {first_line(error)}") from error
+    if not note[forms.MADE_FOR]:
+        return foreign(program)
     made_for = json.loads(note[forms.MADE_FOR])
-    if covers(made_for, request):
-        return program.module()
-    return made_again(program, made_for, request)
+    module = program.module() if covers(made_for, request) else made_again(program, made_for, request)
+    return module, made_for["channels"]
+
+
+def foreign(program: ExportedProgram) -> tuple[nn.Module, int]:
+    """A program that somebody else exported: what it takes is only known by its example, and tried when it is exported again."""
+    inputs = list((program.example_inputs or ((), {}))[0])
+    if len(inputs) != 1 or not isinstance(inputs[0], Tensor) or inputs[0].dim() != 5:
+        found = ", ".join(str(list(value.shape)) if isinstance(value, Tensor) else type(value).__name__ for value in inputs)
+        raise Cannot(f"the program takes {found or 'no example that it names'}, not one tensor of batch, channels, z, y and x")
+    module = program.module()
+    module.made_for = f"; it was exported with {list(inputs[0].shape)}"
+    return module, inputs[0].shape[1]
 
 
 def covers(made_for: dict, request: Namespace) -> bool:
@@ -102,7 +130,8 @@ def export(module: nn.Module, example: Tensor, request: Namespace) -> ExportedPr
             exported = move_to_device_pass(exported, request.device)
     except Exception as error:
         shape = f"batch {request.batch} of patch {list(request.patch)} in {request.kind}"
-        raise Cannot(f"the program cannot be exported again for {shape}: {first_line(error)}") from error
+        made_for = getattr(module, "made_for", "")
+        raise Cannot(f"the program cannot be exported again for {shape}{made_for}: {first_line(error)}") from error
     return exported
 
 
@@ -119,16 +148,39 @@ def compile_to(path: Path, exported: ExportedProgram, request: Namespace) -> Non
 
 def check(path: Path, exported: ExportedProgram, example: Tensor, request: Namespace) -> float:
     """Runs the package beside the program: how far they are apart."""
-    x = example.to(request.device)
     try:
-        given = torch._inductor.aoti_load_package(str(path))(x).float()
-        wanted = exported.module()(x).float()
+        wanted = joined(exported.module()(example.to(request.device))).float().cpu()
     except Exception as error:
-        raise Cannot(f"the package was compiled and does not run: {first_line(error)}") from error
+        raise Cannot(f"the program does not run on {request.device}: {first_line(error)}") from error
+    torch.cuda.empty_cache()
+    given = tried(path, example, request.device)
     difference = (given - wanted).abs().max().item() / max(wanted.abs().max().item(), 1e-30)
     if not difference <= TOLERANCES[request.kind]:
         raise Cannot(f"the package's output differs from the program's by {difference:.1e} of the largest value")
     return difference
+
+
+def tried(path: Path, example: Tensor, device: str) -> Tensor:
+    """What the package gives, run in a process of its own: native code may end the one that it runs in."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [str(Path(folder) / name) for name in ("input.pt", "output.pt")]
+        torch.save(example, files[0])
+        command = trial_command(str(path), device, *files)
+        source = str(Path(__file__).resolve().parents[1])
+        path_list = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
+        environment = os.environ | {"PYTHONPATH": path_list}
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment)
+        if done.returncode < 0:
+            raise Cannot(f"the package was compiled, and running it ended with {signal.Signals(-done.returncode).name}")
+        if done.returncode > 0:
+            told = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
+            raise Cannot(f"the package was compiled and does not run: {told[-1]}")
+        return torch.load(files[1], map_location="cpu", weights_only=True)
+
+
+def trial_command(*arguments: str) -> list[str]:
+    """The command line of a trial."""
+    return [sys.executable, "-m", "haloflow_models.trial", *arguments]
 
 
 def describe(request: Namespace, description: dict, sha256: str) -> dict:
@@ -143,7 +195,7 @@ def describe(request: Namespace, description: dict, sha256: str) -> dict:
         "mode": request.mode,
         "dynamic": request.dynamic,
         "sha256": sha256,
-        "weights-sha256": description["files"][bundle.SCRIPT],
+        "weights-sha256": description["files"].get(bundle.SCRIPT) or description["files"][bundle.PROGRAM],
     }
 
 
