@@ -35,6 +35,7 @@ fn the_metrics_of_a_run_that_went_well() {
         ("storage_written", "bytes_written"),
         ("storage_written", "objects_written"),
         ("memory", "total"),
+        ("cpu_seconds", "user"),
     ] {
         assert!(report[group][key].as_f64().unwrap() > 0.0, "{group}.{key}");
     }

@@ -315,7 +315,7 @@ pub(crate) struct RunArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prep_workers: Option<usize>,
 
-    /// Blocks encoded and written at one time [default: 4]
+    /// Blocks encoded and written at one time [default: 16]
     #[arg(long, value_name = "N", help_heading = "Resources")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) writer_workers: Option<usize>,

@@ -9,13 +9,16 @@ use haloflow_geometry::Seam;
 use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
-use haloflow_pipeline::{LatticeChoice, Layout, Resources, RunSettings, Values};
+use haloflow_pipeline::{LatticeChoice, Layout, Part, Resources, RunSettings, Values};
 use haloflow_volume::{InputOptions, OutputRequest, ZarrFormat};
 
 use crate::args::RunArgs;
 use crate::compile::{Compiling, Wish};
 use crate::machine::Machine;
-use crate::typed::{BatchSize, Errors, choose, percentage, positive, triple};
+use crate::typed::{BatchSize, Errors, MOST, choose, count, percentage, triple};
+
+/// The most threads that the pool may have.
+const MOST_THREADS: usize = 1024;
 
 /// A run as it was asked for, checked as far as it can be without looking at files or devices.
 #[derive(Clone, Debug)]
@@ -46,6 +49,7 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
         layout: layout(args, &mut errors),
         values: values(args, &mut errors),
         resources: resources(args, machine, on_cuda, &mut errors),
+        part: Part::Whole,
     };
     let engines = engines(args, machine, &run, &devices, &mut errors);
     if errors.is_empty()
@@ -118,7 +122,7 @@ fn input(args: &RunArgs, errors: &mut Errors) -> InputOptions {
         c: args.c.clone().unwrap_or_else(|| vec![0]),
         // The run sizes the cache when it knows the volume.
         cache_bytes: 0,
-        requests: positive("requests", args.requests, 64, errors),
+        requests: count("requests", args.requests, 64, MOST, errors),
     }
 }
 
@@ -289,11 +293,12 @@ fn resources(args: &RunArgs, machine: &Machine, on_cuda: bool, errors: &mut Erro
     };
     Resources {
         memory,
-        batch: positive("batch", asked, if on_cuda { 64 } else { 4 }, errors),
-        max_inflight_batches: positive("max-inflight-batches", args.max_inflight_batches, 64, errors),
-        prep_workers: positive("prep-workers", args.prep_workers, 4, errors),
-        writer_workers: positive("writer-workers", args.writer_workers, 4, errors),
-        threads: NonZeroUsize::new(positive("threads", args.threads, threads, errors)).unwrap_or(NonZeroUsize::MIN),
+        batch: count("batch", asked, if on_cuda { 64 } else { 4 }, MOST, errors),
+        max_inflight_batches: count("max-inflight-batches", args.max_inflight_batches, 64, MOST, errors),
+        prep_workers: count("prep-workers", args.prep_workers, 4, MOST, errors),
+        writer_workers: count("writer-workers", args.writer_workers, 16, MOST, errors),
+        threads: NonZeroUsize::new(count("threads", args.threads, threads, MOST_THREADS, errors))
+            .unwrap_or(NonZeroUsize::MIN),
     }
 }
 

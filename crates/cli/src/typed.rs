@@ -63,12 +63,17 @@ pub(crate) fn triple(key: &str, typed: &[usize], errors: &mut Errors) -> Zyx {
     }
 }
 
-/// A count of at least one.
-pub(crate) fn positive(key: &str, typed: Option<usize>, default: usize, errors: &mut Errors) -> usize {
-    if typed == Some(0) {
-        errors.tell(&format!("`{key}` is 0; it must be at least 1"));
+/// The most of anything that is counted: more of them than any machine has use for.
+pub(crate) const MOST: usize = 1 << 16;
+
+/// A number of things from 1 to `most`. Something is returned for a wrong number too, so that all errors can be told.
+pub(crate) fn count(key: &str, typed: Option<usize>, default: usize, most: usize, errors: &mut Errors) -> usize {
+    match typed {
+        Some(0) => errors.tell(&format!("`{key}` is 0; it must be at least 1")),
+        Some(number) if number > most => errors.tell(&format!("`{key}` is {number}; it must be at most {most}")),
+        _ => {}
     }
-    typed.unwrap_or(default).max(1)
+    typed.unwrap_or(default).clamp(1, most)
 }
 
 /// One of several words. Something is returned for a wrong word too, so that all errors can be told.

@@ -3,6 +3,7 @@
 use bytemuck::cast_slice;
 use haloflow_engine::EngineSpec;
 use haloflow_geometry::{Box3, Contribution, Zyx};
+use haloflow_volume::AlignedBytes;
 use rayon::prelude::*;
 
 use crate::number::{Number, with_number};
@@ -21,21 +22,22 @@ pub struct Given<'a> {
 /// The sums of a tile.
 pub struct Accumulator {
     region: Box3,
-    values: Vec<f32>,
+    /// f32.
+    values: AlignedBytes,
 }
 
 impl Accumulator {
     /// Zeros for every voxel of `region` and every one of `channels` channels.
     #[must_use]
     pub fn zeroed(region: Box3, channels: usize) -> Self {
-        Self { region, values: vec![0.0; channels * region.voxels()] }
+        Self { region, values: AlignedBytes::zeroed(channels * region.voxels() * size_of::<f32>()) }
     }
 
     /// Adds patches in the order given, in parallel over channels and planes: each voxel sees the patches in that order.
     pub fn add(&mut self, given: &[Given<'_>], spec: &EngineSpec) {
         let region = self.region;
         let [depth, height, width] = region.shape();
-        self.values.par_chunks_mut(height * width).enumerate().for_each(|(plane, sums)| {
+        self.values.as_mut_slice::<f32>().par_chunks_mut(height * width).enumerate().for_each(|(plane, sums)| {
             let place = Plane { region, channel: plane / depth, z: region.start[0] + plane % depth };
             let mut line = vec![0.0; spec.patch[2]];
             for given in given {
@@ -44,9 +46,9 @@ impl Accumulator {
         });
     }
 
-    /// The sums, `[channel, z, y, x]`.
+    /// The sums, f32, `[channel, z, y, x]`.
     #[must_use]
-    pub fn into_values(self) -> Vec<f32> {
+    pub fn into_values(self) -> AlignedBytes {
         self.values
     }
 }

@@ -45,4 +45,4 @@ pub use open::check;
 pub use progress::Progress;
 pub use report::Report;
 pub use run::Run;
-pub use settings::{LatticeChoice, Layout, Resources, RunSettings, Values};
+pub use settings::{LatticeChoice, Layout, Part, Resources, RunSettings, Values};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use haloflow_engine::{Completion, Slot};
 use haloflow_geometry::{Box3, Step, Zyx};
-use haloflow_volume::Brick;
+use haloflow_volume::{AlignedBytes, Brick};
 
 use crate::budget::Lease;
 use crate::home::Home;
@@ -72,7 +72,7 @@ pub(crate) struct Flight {
 pub(crate) struct FinishedTile {
     pub(crate) region: Box3,
     /// `[channel, z, y, x]`.
-    pub(crate) values: Vec<f32>,
+    pub(crate) values: AlignedBytes,
     /// One per output channel.
     pub(crate) inverses: Vec<Affine>,
     pub(crate) lease: Option<Lease>,

@@ -49,7 +49,7 @@ async fn checked(settings: &RunSettings, environment: &Environment, report: &mut
     request.block = settings.layout.settled_block(lattice);
     let output = OutputPlan::check(request, reader.description(), environment, &cpu).await.map_err(told)?;
     let geometry = settings.layout.geometry(lattice, reader.shape(), Some(output.unit()));
-    let plan = Plan::new(geometry).map_err(|error| Fault::geometry(&error))?;
+    let plan = settings.part.of(Plan::new(geometry).map_err(|error| Fault::geometry(&error))?);
     report.input = InputReport {
         url: reader.description().url.clone(),
         shape: reader.shape(),

@@ -30,7 +30,7 @@ pub struct Report {
     pub seconds: SecondsReport,
     /// Raw input in MB (10^6 bytes) per second, over the time from the first read to the last write.
     pub megabytes_per_second: f64,
-    /// Voxels of the volume per second, over the same time.
+    /// Voxels of the result per second, over the same time.
     pub voxels_per_second: f64,
     /// Time that each stage worked and waited, summed over its tasks.
     pub stages: StagesReport,
@@ -46,6 +46,8 @@ pub struct Report {
     pub peak_leased_bytes: u64,
     /// Most memory that the process ever had resident, bytes, libtorch's included; absent where the system does not tell.
     pub peak_resident_bytes: Option<u64>,
+    /// Processor time of the process, all threads, from its start; absent where the system does not tell.
+    pub cpu_seconds: Option<CpuSeconds>,
     /// The numbers of the whole volume's normalisation, one pair per input channel.
     pub normalisation: Vec<[f64; 2]>,
 }
@@ -95,13 +97,13 @@ pub struct WorkReport {
     pub column: [usize; 2],
     /// Blocks stored.
     pub blocks: u64,
-    /// Blocks of the volume.
+    /// Blocks of the run.
     pub blocks_total: u64,
     /// Patches merged.
     pub patches: u64,
     /// Patches of the whole run.
     pub patches_total: u64,
-    /// Voxels of all patches over voxels of the volume.
+    /// Voxels of all patches over voxels of all blocks of the run.
     pub redundancy: f64,
     /// Batches merged.
     pub batches: u64,
@@ -135,6 +137,15 @@ pub struct SecondsReport {
     pub statistics: f64,
     /// From the first read to the last write.
     pub stream: f64,
+}
+
+/// Processor time, seconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct CpuSeconds {
+    /// In the process.
+    pub user: f64,
+    /// In the system on its behalf.
+    pub system: f64,
 }
 
 /// Every stage's clock.
@@ -186,4 +197,33 @@ pub(crate) fn peak_resident_bytes() -> Option<u64> {
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
+}
+
+/// Processor time of this process so far, where Linux tells.
+pub(crate) fn cpu_seconds() -> Option<CpuSeconds> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program, in brackets, may hold anything. Behind it the times are the twelfth and thirteenth field, in
+    // hundredths of a second (proc_pid_stat(5); the unit has been this on every architecture since Linux 2.6).
+    let mut fields = stat.rsplit(')').next()?.split_whitespace().skip(11);
+    let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / 100.0);
+    Some(CpuSeconds { user: seconds()?, system: seconds()? })
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn work_shows_in_the_processor_time() {
+        let before = cpu_seconds().unwrap();
+        let began = Instant::now();
+        // Ten ticks of this thread's own work: other threads only add to them.
+        let mut sum = 0_u64;
+        while cpu_seconds().unwrap().user + cpu_seconds().unwrap().system < before.user + before.system + 0.1 {
+            sum = std::hint::black_box(sum + 1);
+            assert!(began.elapsed().as_secs() < 60, "{:?}", cpu_seconds());
+        }
+    }
 }

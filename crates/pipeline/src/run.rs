@@ -15,7 +15,7 @@ use crate::memory::slots_per_device;
 use crate::meter::{Meters, drawn_on};
 use crate::open::{Opened, input_bytes, open, provenance};
 use crate::progress::Progress;
-use crate::report::{DeviceReport, Report, StagesReport, peak_resident_bytes};
+use crate::report::{DeviceReport, Report, StagesReport, cpu_seconds, peak_resident_bytes};
 use crate::settings::RunSettings;
 use crate::shared::Shared;
 use crate::wiring::{Channels, DeviceChannels, stream};
@@ -45,6 +45,8 @@ struct Running {
     progress: Arc<Progress>,
     faults: Faults,
     report: Report,
+    /// Whether it came as far as streaming.
+    settled: bool,
 }
 
 impl Run {
@@ -65,6 +67,7 @@ impl Run {
             progress: self.progress,
             faults: Faults::new(self.cancel.child_token()),
             report: Report { version: env!("CARGO_PKG_VERSION").into(), ..Report::default() },
+            settled: false,
         };
         if let Err(fault) = running.go(self.factories).await {
             running.faults.keep(fault);
@@ -121,6 +124,7 @@ impl Running {
         let slots: Vec<_> = slots.into_iter().flatten().collect();
         match self.settle(opened, spec, slots.len()).await {
             Ok(shared) => {
+                self.settled = true;
                 self.progress.set_doing("streaming");
                 let began = Instant::now();
                 stream(&shared, slots, threads, channels).await;
@@ -157,11 +161,11 @@ impl Running {
 
         let tile_bytes = opened.tile_bytes(&spec);
         let Opened { reader, output, plan, cpu } = opened;
-        let (element, voxels) = (output.element(), plan.geometry().volume.iter().product::<usize>() as u64);
-        let patches = plan.patches(column);
-        self.progress.set_totals(plan.tiles().iter().product::<usize>() as u64, voxels, input_bytes(&reader), patches);
+        let (element, patches) = (output.element(), plan.patches(column));
+        let voxels: u64 = plan.selection().iter().map(|tile| plan.tile(tile).voxels() as u64).sum();
+        self.progress.set_totals(plan.selection().len() as u64, voxels, input_bytes(&reader), patches);
         self.report.work.patches_total = patches;
-        self.report.work.redundancy = patches as f64 * spec.patch_voxels() as f64 / voxels as f64;
+        self.report.work.redundancy = patches as f64 * spec.patch_voxels() as f64 / voxels.max(1) as f64;
         let creating = output.create(spec.channels_out, provenance(&self.settings, &self.report));
         let Some(created) = self.faults.cancel().run_until_cancelled(creating).await else {
             return Err(Fault::interrupted());
@@ -208,7 +212,7 @@ impl Running {
         let seen = self.progress.snapshot();
         match self.faults.first() {
             Some(fault) => Err(fault),
-            None if seen.tiles_total > 0 && seen.tiles == seen.tiles_total => Ok(()),
+            None if self.settled && seen.tiles == seen.tiles_total => Ok(()),
             None if wish.is_cancelled() => Err(Fault::interrupted()),
             None => Err(Fault::defect(
                 Stage::Write,
@@ -232,6 +236,7 @@ impl Running {
         report.stages = StagesReport::of(&self.meters);
         report.seconds.total = began.elapsed().as_secs_f64();
         report.peak_resident_bytes = peak_resident_bytes();
+        report.cpu_seconds = cpu_seconds();
         if report.seconds.stream > 0.0 {
             report.voxels_per_second = seen.voxels as f64 / report.seconds.stream;
             report.megabytes_per_second = report.voxels_per_second * seen.bytes_per_voxel as f64 / 1e6;

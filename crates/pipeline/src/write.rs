@@ -76,11 +76,12 @@ async fn store(shared: &Arc<Shared>, tile: FinishedTile) -> Result<(), Fault> {
 fn finalise(
     shared: &Shared,
     region: Box3,
-    mut values: Vec<f32>,
+    mut values: AlignedBytes,
     inverses: &[Affine],
 ) -> Result<(Vec<AlignedBytes>, CastCounts), Fault> {
     let voxels = region.voxels();
     let channels: Vec<(AlignedBytes, CastCounts)> = values
+        .as_mut_slice::<f32>()
         .par_chunks_mut(voxels)
         .zip(inverses)
         .enumerate()

@@ -5,21 +5,34 @@ use std::ops::{Deref, DerefMut};
 
 use bytemuck::Pod;
 use haloflow_geometry::Box3;
+use memmap2::MmapMut;
 
 use crate::Element;
 
+/// Buffers of at least so many bytes get pages of their own.
+const LARGE: usize = 4 << 20;
+
 /// A buffer of bytes whose start is aligned for every [`Element`].
-#[derive(Clone, Default, PartialEq, Eq)]
+///
+/// Large ones are mapped, in huge pages where the system has them: buffers come and go with every block, and to get fresh memory page
+/// by page would take as long as all the work on it.
 pub struct AlignedBytes {
-    words: Vec<u64>,
+    memory: Memory,
     length: usize,
+}
+
+enum Memory {
+    Words(Vec<u64>),
+    Pages(MmapMut),
 }
 
 impl AlignedBytes {
     /// A buffer of `length` zero bytes.
     #[must_use]
     pub fn zeroed(length: usize) -> Self {
-        Self { words: vec![0; length.div_ceil(size_of::<u64>())], length }
+        let pages = if length < LARGE { None } else { pages(length) };
+        let words = || Memory::Words(vec![0; length.div_ceil(size_of::<u64>())]);
+        Self { memory: pages.map_or_else(words, Memory::Pages), length }
     }
 
     /// A copy of `values`.
@@ -49,19 +62,54 @@ impl AlignedBytes {
     }
 }
 
+/// Zeroed pages, huge ones where the system has them; none where it refuses.
+fn pages(length: usize) -> Option<MmapMut> {
+    let pages = MmapMut::map_anon(length).ok()?;
+    // Only a hint: small pages do as well.
+    #[cfg(target_os = "linux")]
+    drop(pages.advise(memmap2::Advice::HugePage));
+    Some(pages)
+}
+
 impl Deref for AlignedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.length]
+        match &self.memory {
+            Memory::Words(words) => &bytemuck::cast_slice(words)[..self.length],
+            Memory::Pages(pages) => pages,
+        }
     }
 }
 
 impl DerefMut for AlignedBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.length]
+        match &mut self.memory {
+            Memory::Words(words) => &mut bytemuck::cast_slice_mut(words)[..self.length],
+            Memory::Pages(pages) => pages,
+        }
     }
 }
+
+impl Default for AlignedBytes {
+    fn default() -> Self {
+        Self::zeroed(0)
+    }
+}
+
+impl Clone for AlignedBytes {
+    fn clone(&self) -> Self {
+        Self::from_slice::<u8>(self)
+    }
+}
+
+impl PartialEq for AlignedBytes {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for AlignedBytes {}
 
 impl AsRef<[u8]> for AlignedBytes {
     fn as_ref(&self) -> &[u8] {
@@ -98,5 +146,21 @@ mod tests {
         assert_eq!(buffer.as_slice::<f32>(), [0.0, 2.5]);
         assert_eq!(buffer.as_slice::<f64>().len(), 1);
         assert_eq!(AlignedBytes::from_slice(&[1u16, 2, 3]).as_slice::<u16>(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn large_buffers_are_as_small_ones() {
+        let mut buffer = AlignedBytes::zeroed(LARGE + 5);
+        assert!(matches!(buffer.memory, Memory::Pages(_)));
+        assert!(buffer.iter().all(|byte| *byte == 0));
+        buffer.as_mut_slice::<f64>()[LARGE / 8 - 1] = 1.5;
+        let copy = buffer.clone();
+        assert_eq!(
+            (copy.len(), copy.as_slice::<f64>().len(), copy.as_slice::<f64>()[LARGE / 8 - 1]),
+            (LARGE + 5, LARGE / 8, 1.5)
+        );
+        assert!(copy == buffer);
+        buffer[LARGE + 4] = 1;
+        assert!(copy != buffer);
     }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stderr, reason = "telling the person at the terminal is the job")]
 
 mod arrows;
+mod bench;
 mod demo;
 mod licences;
 mod lint;
@@ -23,7 +24,7 @@ Usage: cargo xtask <command> [arguments]
   lint    format, clippy, arrows between crates, licences, tidiness
   test    every test; arguments go to `cargo test`
   demo    a real volume through a real network, from S3 to S3; writes a picture
-  bench   voxels per second through the stages; arguments go to the benchmark
+  bench   `host`: voxels per second through the stages; `gpu`: a real network on GPUs; arguments go to the benchmark
 
 Every command does the set-up first. After it, plain `cargo build`, `cargo test` and `cargo run` work.
 ";
@@ -53,7 +54,7 @@ fn run(command: &str, rest: &[String]) -> Result<()> {
         "lint" => lint::run,
         "test" => test,
         "demo" => demo::run,
-        "bench" => bench,
+        "bench" => bench::run,
         other => bail!("`{other}` is no command; allowed are setup, lint, test, demo and bench"),
     };
     let installed = setup::ensure()?;
@@ -62,9 +63,4 @@ fn run(command: &str, rest: &[String]) -> Result<()> {
 
 fn test(_: &setup::Installed, rest: &[String]) -> Result<()> {
     process::run(process::cargo().args(["test", "--workspace"]).args(rest))
-}
-
-fn bench(_: &setup::Installed, rest: &[String]) -> Result<()> {
-    let bench = ["run", "--release", "--package", "haloflow-examples", "--bin", "bench", "--"];
-    process::run(process::cargo().args(bench).args(rest))
 }

@@ -71,7 +71,7 @@ fn naive(plan: &Plan, tile: Zyx, given: &[Given<'_>], spec: &EngineSpec) -> Vec<
 fn accumulated(region: Box3, given: &[Given<'_>], spec: &EngineSpec, parts: usize) -> Vec<f32> {
     let mut accumulator = Accumulator::zeroed(region, 2);
     given.chunks(given.len().div_ceil(parts)).for_each(|part| accumulator.add(part, spec));
-    accumulator.into_values()
+    accumulator.into_values().as_slice().to_vec()
 }
 
 #[test]

@@ -8,7 +8,6 @@ use haloflow_pipeline::report::{SecondsReport, StagesReport};
 use serde::Serialize;
 
 use crate::bench::Bench;
-use crate::synthetic::CHUNK;
 
 /// What was measured, on what, and how it was called.
 #[derive(Serialize)]
@@ -28,6 +27,8 @@ pub(crate) struct Figures {
     redundancy: f64,
     repeat: usize,
     stages: Vec<Figure>,
+    /// Patch voxels per second on one core, prepared and merged.
+    pub(crate) kernels: [f64; 2],
     /// Where the time of one more run went, by the clock.
     run_seconds: SecondsReport,
     /// What its stages worked and waited.
@@ -57,7 +58,7 @@ impl Figures {
             cores: bench.cpu.threads(),
             size: bench.volume.shape(),
             element: "uint16",
-            chunk: CHUNK,
+            chunk: bench.volume.chunk,
             patch: layout.patch,
             overlap: layout.overlap,
             batch: bench.spec.batch,
@@ -65,6 +66,7 @@ impl Figures {
             redundancy: work.redundancy,
             repeat,
             stages: Vec::new(),
+            kernels: [0.0; 2],
             run_seconds: SecondsReport::default(),
             run_stages: StagesReport::default(),
         }
@@ -92,10 +94,15 @@ impl Figures {
             // Writing into a string does not fail.
             let _ = writeln!(table, "{name:<10}{median_seconds:>10.3}{millions:>16.1}{megabytes_per_second:>10.1}");
         }
+        let [prepared, merged] = self.kernels.map(|rate| rate / 1e9);
+        let _ = writeln!(
+            table,
+            "\nOne core prepares {prepared:.2} and merges {merged:.2} billion patch voxels per second."
+        );
         let SecondsReport { total, statistics, stream, .. } = self.run_seconds;
         let _ = writeln!(
             table,
-            "\nEach stage alone has the whole machine. `together` is a whole run; of one more, {total:.3} s long, were:"
+            "Each stage alone has the whole machine. `together` is a whole run; of one more, {total:.3} s long, were:"
         );
         let _ = writeln!(table, "  {statistics:.3} s statistics, a pass of their own that reads the volume once more");
         let _ = writeln!(table, "  {stream:.3} s streaming, in which the stages worked, summed over their tasks:");

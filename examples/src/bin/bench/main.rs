@@ -1,11 +1,14 @@
-//! The benchmark: voxels per second through read, prepare, merge and write, each alone, and through a whole run whose network does
-//! nothing.
+//! The benchmark: `host` measures the stages of a run with a network that does nothing, `gpu` a real network on GPUs, bare and in
+//! whole runs.
 //!
-//! The volume is synthetic and local, so that the figures are the pipeline's own and not a network's or a store's.
+//! The volumes are synthetic and local, so that the figures are the pipeline's own and not a network's or a store's.
 #![expect(clippy::print_stdout, reason = "the table goes to the person at the terminal")]
 
 mod bench;
 mod figures;
+mod gpu;
+mod host;
+mod kernels;
 mod merge;
 mod prepare;
 mod read;
@@ -13,76 +16,28 @@ mod synthetic;
 mod whole;
 mod write;
 
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::time::Duration;
+use anyhow::Result;
+use clap::{Parser, Subcommand};
 
-use anyhow::{Context, Result};
-use clap::Parser;
-use haloflow_volume::CpuPool;
-
-use crate::bench::Bench;
-use crate::figures::Figures;
-use crate::synthetic::Synthetic;
-
-/// Measures voxels per second through the stages of a run, each alone and together.
+/// Measures haloflow.
 #[derive(Parser)]
 struct Arguments {
-    /// Voxels along each side of the volume.
-    #[arg(long, default_value = "256")]
-    size: NonZeroUsize,
-    /// How often everything is measured; the medians are shown.
-    #[arg(long, default_value = "3")]
-    repeat: NonZeroUsize,
-    /// Where input and output lie; unset is the system's folder for temporary files.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// Writes the figures to this file too.
-    #[arg(long)]
-    json: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Voxels per second through the stages of a run, each alone and together, with a network that does nothing
+    Host(host::Arguments),
+    /// A real network on GPUs: the bare module on resident data, and whole runs from disk and from S3
+    Gpu(gpu::Arguments),
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let folder = tempfile::tempdir_in(&parent).with_context(|| format!("{} takes no folder", parent.display()))?;
-    let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let cpu = CpuPool::new(cores)?;
-    let volume = Synthetic { size: arguments.size.get() };
-    let source = folder.path().join("input.ome.zarr").display().to_string();
-    volume.write(&source, &cpu).await?;
-
-    let settings = whole::settings(&source, &folder.path().join("output.ome.zarr").display().to_string(), cores);
-    // The first run warms the page cache and tells how the pipeline laid its work out.
-    let (report, _) = whole::run(&settings).await?;
-    let bench = Bench::new(settings, report, cpu, volume)?;
-    let mut figures = Figures::new(&bench, arguments.repeat.get());
-    println!("{figures}");
-    for (name, measured) in measure(&bench, arguments.repeat.get()).await? {
-        figures.add(name, &measured);
+    match Arguments::parse().command {
+        Command::Host(arguments) => host::run(arguments).await,
+        Command::Gpu(arguments) => gpu::run(arguments).await,
     }
-    figures.tell_of(&whole::run(&bench.settings).await?.0);
-    println!("{}", figures.table());
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&figures)?;
-        std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
-    }
-    Ok(())
-}
-
-/// Every stage alone, and all together, `repeat` times in turn, so that a slow moment of the machine does not fall on one of them.
-async fn measure(bench: &Bench, repeat: usize) -> Result<Vec<(&'static str, Vec<Duration>)>> {
-    let mut measured = ["read", "prepare", "merge", "write", "together"].map(|name| (name, Vec::new()));
-    for _ in 0..repeat {
-        let times = [
-            read::measure(bench).await?,
-            prepare::measure(bench).await?,
-            merge::measure(bench).await?,
-            write::measure(bench).await?,
-            whole::run(&bench.settings).await?.1,
-        ];
-        measured.iter_mut().zip(times).for_each(|((_, all), time)| all.push(time));
-    }
-    Ok(measured.into())
 }

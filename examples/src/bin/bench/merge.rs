@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use half::f16;
 use haloflow_engine::EngineSpec;
 use haloflow_geometry::{Column, Plan, Step, Zyx};
 use haloflow_pipeline::accumulate::{Accumulator, Given};
@@ -31,7 +32,7 @@ pub(crate) async fn measure(bench: &Bench) -> Result<Duration> {
 
 /// The time, and how many tiles were left incomplete.
 fn merge(plan: &Plan, column: Column, spec: &EngineSpec) -> (Duration, usize) {
-    let output = vec![1.0_f32; spec.batch * spec.output_row_bytes() / size_of::<f32>()];
+    let output = vec![f16::ONE; spec.batch * spec.output_row_bytes() / size_of::<f16>()];
     let steps: Vec<Step> = plan.steps(column).collect();
     let rows: Vec<Row<'_>> = steps.iter().flat_map(|step| step.patches().map(move |patch| (patch, step))).collect();
     let mut open = HashMap::new();

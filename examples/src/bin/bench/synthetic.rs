@@ -1,4 +1,5 @@
-//! A synthetic volume: bright blobs on an uneven background, with camera noise. It compresses about as badly as a real one.
+//! Synthetic volumes: bright blobs on an uneven background, with camera noise, which compress about as badly as a real volume; and
+//! noise alone.
 
 use anyhow::Result;
 use haloflow_examples::volume::NewVolume;
@@ -6,14 +7,15 @@ use haloflow_geometry::{Box3, Zyx};
 use haloflow_volume::{AlignedBytes, CpuPool, Element, Environment};
 use rayon::prelude::*;
 
-/// Size of a chunk of the input, voxels.
-pub(crate) const CHUNK: Zyx = [64; 3];
-
 /// A cube of u16 voxels, each a function of its place.
 #[derive(Clone, Copy)]
 pub(crate) struct Synthetic {
     /// Voxels along each side.
     pub(crate) size: usize,
+    /// Size of a chunk, voxels.
+    pub(crate) chunk: Zyx,
+    /// The voxel at a place, z y x.
+    pub(crate) voxel: fn(Zyx) -> u16,
 }
 
 impl Synthetic {
@@ -23,13 +25,13 @@ impl Synthetic {
 
     /// Writes the volume to `url`, a layer of chunks at a time.
     pub(crate) async fn write(self, url: &str, cpu: &CpuPool) -> Result<()> {
-        let new = NewVolume { url: url.to_owned(), shape: self.shape(), element: Element::U16, chunk: CHUNK };
+        let new = NewVolume { url: url.to_owned(), shape: self.shape(), element: Element::U16, chunk: self.chunk };
         let writer = new.create(&Environment::empty(), cpu).await?;
         let whole = Box3::of_shape(self.shape());
-        let layer = [CHUNK[0], self.size, self.size];
+        let layer = [self.chunk[0], self.size, self.size];
         for cell in whole.cells(layer).indices() {
             let region = Box3::of_cell(cell, layer).intersect(&whole);
-            let voxels = cpu.run(move || AlignedBytes::from_slice(&voxels(region))).await?;
+            let voxels = cpu.run(move || AlignedBytes::from_slice(&voxels(region, self.voxel))).await?;
             writer.write(region, vec![voxels]).await?;
         }
         Ok(())
@@ -37,7 +39,7 @@ impl Synthetic {
 }
 
 /// The voxels of a region, C order.
-pub(crate) fn voxels(region: Box3) -> Vec<u16> {
+pub(crate) fn voxels(region: Box3, voxel_at: fn(Zyx) -> u16) -> Vec<u16> {
     let [_, height, width] = region.shape();
     let mut voxels = vec![0; region.voxels()];
     voxels.par_chunks_mut(width).enumerate().for_each(|(row, out)| {
@@ -50,13 +52,24 @@ pub(crate) fn voxels(region: Box3) -> Vec<u16> {
 }
 
 /// A blob in every cell of 32 voxels, a background that rises along x, and noise of some thirty steps.
-fn voxel_at(place: Zyx) -> u16 {
+pub(crate) fn blobs(place: Zyx) -> u16 {
     let [z, y, x] = place.map(|axis| axis % 32).map(|axis| axis.abs_diff(16) as u64);
     let blob = 4000_u64.saturating_sub(40 * (z * z + y * y + x * x));
-    let noise = scrambled((place[0] as u64) << 42 | (place[1] as u64) << 21 | place[2] as u64);
+    let noise = random(place);
     // Two throws of a die make a triangle, which is close enough to a bell.
     let noise = (noise & 31) + (noise >> 32 & 31);
     (200 + place[2] as u64 % 1024 / 8 + blob + noise) as u16
+}
+
+/// Draws from a gamma distribution of shape 2, times 60: sums of two exponential ones.
+pub(crate) fn gamma(place: Zyx) -> u16 {
+    let bits = random(place);
+    let uniform = |bits: u64| ((bits & 0xFFFF_FFFF) as f64 + 1.0) / 4_294_967_296.0;
+    (-60.0 * (uniform(bits) * uniform(bits >> 32)).ln()) as u16
+}
+
+fn random(place: Zyx) -> u64 {
+    scrambled((place[0] as u64) << 42 | (place[1] as u64) << 21 | place[2] as u64)
 }
 
 /// The finaliser of the generator `splitmix64` (Steele, Lea and Flood, 2014).

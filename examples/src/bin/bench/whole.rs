@@ -13,7 +13,7 @@ use haloflow_geometry::{Seam, Zyx};
 use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
-use haloflow_pipeline::{LatticeChoice, Layout, Progress, Report, Resources, Run, RunSettings, Values};
+use haloflow_pipeline::{LatticeChoice, Layout, Part, Progress, Report, Resources, Run, RunSettings, Values};
 use haloflow_volume::{Element, Environment, OutputRequest};
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +60,7 @@ pub(crate) fn settings(source: &str, target: &str, threads: NonZeroUsize) -> Run
             writer_workers: 4,
             threads,
         },
+        part: Part::Whole,
     }
 }
 
@@ -90,8 +91,8 @@ pub(crate) const fn spec(settings: &RunSettings) -> EngineSpec {
         patch: settings.layout.patch,
         channels_in: 1,
         channels_out: 1,
-        input: ElementKind::F32,
-        output: ElementKind::F32,
+        input: ElementKind::F16,
+        output: ElementKind::F16,
         pad_short: false,
     }
 }

@@ -21,7 +21,8 @@ pub(crate) async fn measure(bench: &Bench) -> Result<Duration> {
     let rules = bench.settings.cast(plan.element());
     let writer = plan.create(bench.spec.channels_out, serde_json::Value::Null).await?;
     let first = bench.plan.tile([0; 3]);
-    let values = bench.cpu.run(move || synthetic::voxels(first).into_iter().map(f32::from).collect()).await?;
+    let values =
+        bench.cpu.run(move || synthetic::voxels(first, synthetic::blobs).into_iter().map(f32::from).collect()).await?;
     let values: Arc<[f32]> = values;
 
     let tiles: Vec<Zyx> = Box3::of_shape(bench.plan.tiles()).indices().collect();
