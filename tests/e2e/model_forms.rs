@@ -51,7 +51,8 @@ fn the_denoiser_is_exported_compiled_and_run_by_the_predecessors_script() {
     let bench = Haloflow::model(["bench", &bundle, "--batches", "3"]).end().well();
     let ratio = bench.stdout.lines().find_map(|line| line.strip_prefix("ratio ")).unwrap();
     assert!(ratio.parse::<f64>().unwrap() > 0.0, "{}", bench.stdout);
-    writeln!(std::io::stderr(), "{}", bench.stdout).unwrap();
+    // Past the harness, which keeps to itself what a test prints that goes well.
+    std::io::stderr().write_all(bench.stdout.as_bytes()).unwrap();
 
     let metadata = json!({"shape": shape, "chunks": [1, 1, 64, 64, 64], "dtype": "<f4", "dimension_separator": "/"});
     let run = |name: &str, compile: &str| {

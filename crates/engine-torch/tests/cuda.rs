@@ -3,6 +3,7 @@
 //!
 //! `cargo test --package haloflow-engine-torch --test cuda`
 #![expect(clippy::print_stdout, reason = "the outcome of a test goes to the terminal")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop on what it did not expect")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
