@@ -22,7 +22,7 @@ const TESTS: [Test; 7] = [
     ("two_hundred_batches_are_the_bare_models_with_and_without_a_graph", two_hundred_batches),
     ("a_module_that_throws_gives_the_slot_back_and_stays_usable", a_module_that_throws),
     ("freed_slots_are_poisoned_and_never_reused_too_early", freed_slots_are_poisoned),
-    ("upload_compute_and_download_of_a_batch_are_in_order_and_overlap_with_others", the_time_line),
+    ("upload_compute_and_download_of_every_batch_are_on_the_time_line_in_order", the_time_line),
     ("without_tf32_a_convolution_is_ieee_f32", without_tf32_a_convolution_is_ieee_f32),
     ("too_large_a_batch_is_told_with_what_would_fit", too_large_a_batch),
 ];
@@ -145,12 +145,11 @@ fn the_time_line() {
         found
     };
     let [uploads, computes, downloads] = ["upload", "compute", "download"].map(of);
+    // How far batches overlap is a figure: `device` of the examples measures it.
     assert_eq!([uploads.len(), computes.len(), downloads.len()], [12; 3]);
     for ((upload, compute), download) in uploads.iter().zip(&computes).zip(&downloads) {
         assert!(upload.end <= compute.start && compute.end <= download.start, "{upload:?} {compute:?} {download:?}");
     }
-    let overlap = uploads[1..].iter().zip(&computes).filter(|(next, compute)| next.start < compute.end).count();
-    assert!(overlap > 0, "no upload of the next batch began before its predecessor was computed");
 }
 
 fn without_tf32_a_convolution_is_ieee_f32() {
