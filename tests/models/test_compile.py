@@ -20,7 +20,7 @@ from haloflow_models.__main__ import main  # noqa: E402
 
 SHAPE = ["--patch", "4", "4", "4"]
 # A trial that gives what the program gave: the network doubles its input.
-DOUBLED = "import sys, torch; torch.save(2 * torch.load(sys.argv[3]), sys.argv[4])"
+DOUBLED = "import sys, numpy; (2 * numpy.fromfile(sys.argv[-3], numpy.float32)).tofile(sys.argv[-1])"
 
 
 class Doubled(torch.nn.Module):
@@ -50,7 +50,7 @@ def compiler(seen: list[Path]):
 
 def trial(code: str):
     """Runs this instead of the package."""
-    return mock.patch.object(package, "trial_command", lambda *arguments: [sys.executable, "-c", code, *arguments])
+    return mock.patch.object(package, "trial_command", lambda words: [sys.executable, "-c", code, *words])
 
 
 class Compile(unittest.TestCase):
@@ -94,6 +94,10 @@ class Compile(unittest.TestCase):
                 status, error = self.compile()
             self.assertEqual((status, error.count("\n"), self.left()), (3, 1, []), error)
             self.assertIn(told, error)
+
+    def test_the_program_that_asks_for_a_package_tries_it(self) -> None:
+        with mock.patch.dict(os.environ, HALOFLOW_TRIAL="/bin/haloflow"):
+            self.assertEqual(package.trial_command(["a.pt2", "--rows", "2"]), ["/bin/haloflow", "model", "trial", "a.pt2", "--rows", "2"])
 
     def test_a_file_that_is_no_package_does_not_pass_the_real_trial(self) -> None:
         with compiler([]):

@@ -13,6 +13,7 @@ mod model_args;
 mod model_bench;
 mod model_command;
 mod model_defaults;
+mod model_trial;
 mod models;
 mod ready;
 mod run;

@@ -14,6 +14,37 @@ pub(crate) enum ModelCommand {
     Compile(Box<CompileCommand>),
     /// Measures the compiled form beside TorchScript, batch by batch in turns; compiles if need be
     Bench(Box<BenchCommand>),
+    /// Runs a package on one batch, for the compiler to compare
+    #[command(hide = true)]
+    Trial(TrialCommand),
+}
+
+/// One batch for a package, in files.
+#[derive(Debug, Args)]
+pub(crate) struct TrialCommand {
+    /// The package
+    pub(crate) package: PathBuf,
+    /// Where it is to run
+    #[arg(long)]
+    pub(crate) device: String,
+    /// The kind of the batch and of what comes of it
+    #[arg(long)]
+    pub(crate) kind: String,
+    /// Patches
+    #[arg(long)]
+    pub(crate) rows: usize,
+    /// Input channels
+    #[arg(long)]
+    pub(crate) channels: usize,
+    /// Patch, voxels, z y x
+    #[arg(long, num_args = 3)]
+    pub(crate) patch: Vec<usize>,
+    /// The batch, C order
+    #[arg(long)]
+    pub(crate) input: PathBuf,
+    /// Where the result goes, C order
+    #[arg(long)]
+    pub(crate) output: PathBuf,
 }
 
 #[derive(Debug, Args)]

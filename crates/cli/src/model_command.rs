@@ -1,4 +1,4 @@
-//! `haloflow model inspect|export|compile`; `bench` has a file of its own.
+//! `haloflow model inspect|export|compile`; `bench` and `trial` have files of their own.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use haloflow_model::{CompileMode, Kind, Model, ModelError, Package, Wanted, comp
 use crate::model_args::{CompileCommand, ExportCommand, InspectCommand, MadeFor, ModelCommand};
 use crate::models::Found;
 use crate::run::fail;
-use crate::{exit, model_bench};
+use crate::{exit, model_bench, model_trial};
 
 /// Runs the command to its end.
 pub(crate) fn run(command: &ModelCommand) -> ExitCode {
@@ -21,6 +21,7 @@ pub(crate) fn run(command: &ModelCommand) -> ExitCode {
         ModelCommand::Export(command) => export(command),
         ModelCommand::Compile(command) => compile(command),
         ModelCommand::Bench(command) => model_bench::run(command),
+        ModelCommand::Trial(command) => model_trial::run(command),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -66,8 +67,16 @@ fn export(command: &ExportCommand) -> Result<(), ModelError> {
     compile(&CompileCommand { made_for, out: None })
 }
 
-fn device(text: &str) -> Result<TorchDevice, ModelError> {
+pub(crate) fn device(text: &str) -> Result<TorchDevice, ModelError> {
     text.parse().map_err(|error| ModelError::usage(format!("`device`: {error}")))
+}
+
+pub(crate) fn kind(text: &str) -> Result<Kind, ModelError> {
+    let kinds = [("f32", Kind::F32), ("f16", Kind::F16), ("bf16", Kind::Bf16)];
+    let found = kinds.into_iter().find(|(name, _)| *name == text);
+    found
+        .map(|(_, kind)| kind)
+        .ok_or_else(|| ModelError::usage(format!("`kind` is {text}; allowed are f32, f16, bf16")))
 }
 
 /// Hands a line of Python's on.
@@ -107,11 +116,14 @@ pub(crate) fn asked(command: &MadeFor, model: &Model) -> Result<Wanted, ModelErr
     let device = device(&command.device)?;
     let on_cuda = device != TorchDevice::Cpu;
     let kind = match command.kind.as_deref() {
-        None if on_cuda => Kind::F16,
-        None | Some("f32") => Kind::F32,
-        Some("f16") => Kind::F16,
-        Some("bf16") => Kind::Bf16,
-        Some(other) => return Err(ModelError::usage(format!("`kind` is {other}; allowed are f32, f16, bf16"))),
+        None => {
+            if on_cuda {
+                Kind::F16
+            } else {
+                Kind::F32
+            }
+        }
+        Some(text) => kind(text)?,
     };
     let typed = command.patch.as_ref().and_then(|patch| <[usize; 3]>::try_from(patch.as_slice()).ok());
     let patch = typed.or(model.facts.patch).unwrap_or([64; 3]);

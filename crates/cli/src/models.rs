@@ -34,7 +34,12 @@ impl Found {
 
     /// The interpreter.
     pub(crate) fn python(&self) -> Result<Python, ModelError> {
-        Python::find(self.python.as_deref(), &self.user_cache)
+        let python = Python::find(self.python.as_deref(), &self.user_cache)?;
+        // If the system does not tell where this program is, Python tries by itself.
+        Ok(match std::env::current_exe() {
+            Ok(program) => python.tried_by(program),
+            Err(_) => python,
+        })
     }
 }
 

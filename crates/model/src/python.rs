@@ -22,6 +22,7 @@ pub type Told<'a> = &'a mut dyn FnMut(&str);
 #[derive(Clone, Debug)]
 pub struct Python {
     interpreter: PathBuf,
+    trial: Option<PathBuf>,
 }
 
 impl Python {
@@ -32,13 +33,19 @@ impl Python {
     pub fn find(named: Option<&Path>, user_cache: &Path) -> Result<Self, ModelError> {
         let interpreter = named.map_or_else(|| user_cache.join(INTERPRETER), Path::to_owned);
         if interpreter.is_file() {
-            return Ok(Self { interpreter });
+            return Ok(Self { interpreter, trial: None });
         }
         let what = if named.is_some() { "`python` names" } else { "the set-up's Python would be" };
         Err(ModelError::python(format!(
             "{what} {}, which does not exist: run `cargo xtask setup`, or name an interpreter that has torch with `--python FILE`",
             interpreter.display()
         )))
+    }
+
+    /// The same, trying compiled packages with `program`, which understands `model trial`: with what will run them later.
+    #[must_use]
+    pub fn tried_by(self, program: PathBuf) -> Self {
+        Self { trial: Some(program), ..self }
     }
 
     /// What the source is told apart by: another one may make something else.
@@ -59,6 +66,7 @@ impl Python {
         command.env("PYTHONPATH", search_path(folder.path())).env("PYTHONUNBUFFERED", "1");
         // It ends when this process does, however that ends: the other end of its standard input is closed then.
         command.env("HALOFLOW_ENDS_WITH_STDIN", "1").stdin(Stdio::piped());
+        command.envs(self.trial.iter().map(|program| ("HALOFLOW_TRIAL", program)));
         command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
         let mut child = command.spawn().map_err(failed)?;
         // It holds the ends that are written to: the reading would never end.

@@ -18,7 +18,6 @@ from torch.export.passes import move_to_device_pass
 
 from . import architectures, bundle, checkpoint, forms, inductor, outputs, toml_text
 from .failure import Cannot, first_line
-from .trial import joined
 
 KINDS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 # How far a package may be from the program in the same element kind, relative to the largest value.
@@ -153,34 +152,47 @@ def check(path: Path, exported: ExportedProgram, example: Tensor, request: Names
     except Exception as error:
         raise Cannot(f"the program does not run on {request.device}: {first_line(error)}") from error
     torch.cuda.empty_cache()
-    given = tried(path, example, request.device)
+    given = tried(path, example, request).reshape(wanted.shape)
     difference = (given - wanted).abs().max().item() / max(wanted.abs().max().item(), 1e-30)
     if not difference <= TOLERANCES[request.kind]:
         raise Cannot(f"the package's output differs from the program's by {difference:.1e} of the largest value")
     return difference
 
 
-def tried(path: Path, example: Tensor, device: str) -> Tensor:
+def tried(path: Path, example: Tensor, request: Namespace) -> Tensor:
     """What the package gives, run in a process of its own: native code may end the one that it runs in."""
     with tempfile.TemporaryDirectory() as folder:
-        files = [str(Path(folder) / name) for name in ("input.pt", "output.pt")]
-        torch.save(example, files[0])
-        command = trial_command(str(path), device, *files)
+        given, result = (Path(folder) / name for name in ("input", "output"))
+        given.write_bytes(example.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        rows, channels, *patch = map(str, example.shape)
+        words = [str(path), "--device", request.device, "--kind", request.kind, "--rows", rows, "--channels", channels]
+        words += ["--patch", *patch, "--input", str(given), "--output", str(result)]
         source = str(Path(__file__).resolve().parents[1])
         path_list = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
         environment = os.environ | {"PYTHONPATH": path_list}
-        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment)
+        done = subprocess.run(trial_command(words), capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment)
         if done.returncode < 0:
             raise Cannot(f"the package was compiled, and running it ended with {signal.Signals(-done.returncode).name}")
         if done.returncode > 0:
             told = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
             raise Cannot(f"the package was compiled and does not run: {told[-1]}")
-        return torch.load(files[1], map_location="cpu", weights_only=True)
+        return torch.frombuffer(bytearray(result.read_bytes()), dtype=KINDS[request.kind]).float()
 
 
-def trial_command(*arguments: str) -> list[str]:
-    """The command line of a trial."""
-    return [sys.executable, "-m", "haloflow_models.trial", *arguments]
+def trial_command(words: list[str]) -> list[str]:
+    """The command line of a trial: by the program that will run the package later, if one has asked for it.
+
+    Python's own loader ends with SIGSEGV on packages for CUDA on some machines where that program runs them.
+    """
+    program = os.environ.get("HALOFLOW_TRIAL")
+    return [program, "model", "trial", *words] if program else [sys.executable, "-m", "haloflow_models.trial", *words]
+
+
+def joined(output) -> Tensor:
+    """One tensor of an output that may be several."""
+    if isinstance(output, dict):
+        output = list(output.values())
+    return output if isinstance(output, Tensor) else torch.cat(list(output), dim=1)
 
 
 def describe(request: Namespace, description: dict, sha256: str) -> dict:
