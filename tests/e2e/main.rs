@@ -1,6 +1,7 @@
 //! The binary from end to end: a child process with real files, S3 over TCP and TorchScript modules.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop on what it did not expect")]
 
+mod bad_network;
 mod broken_data;
 mod golden;
 mod main_job;

@@ -113,6 +113,11 @@ pub(crate) struct RunArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) compressor: Option<String>,
 
+    /// Do not look for credentials and do not sign requests, for public buckets
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Data")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) anonymous: Option<bool>,
+
     /// The network: a bundle (folder or zip), a TorchScript module, an AOTInductor package, an exported program, a BioImage.IO
     /// folder, or weights with --model-type. Modules and packages are code: name only what you trust
     #[arg(long, visible_alias = "weights", value_name = "PATH", help_heading = "Network")]
@@ -329,6 +334,16 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Resources")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) requests: Option<usize>,
+
+    /// Seconds for which a storage request that failed is repeated [default: 300]
+    #[arg(long, value_name = "SECONDS", help_heading = "Resources")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) request_deadline: Option<f64>,
+
+    /// Seconds without a byte after which a storage request counts as failed [default: 60]
+    #[arg(long, value_name = "SECONDS", help_heading = "Resources")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stall_timeout: Option<f64>,
 
     /// Write the report as JSON, also if the run fails
     #[arg(long, value_name = "FILE", help_heading = "Reporting")]

@@ -99,7 +99,7 @@ async fn execute(args: &RunArgs, mut settings: Settings, bars: &MultiProgress) -
     let run = Run {
         settings: settings.run,
         // The environment is read here and nowhere else.
-        environment: Environment::new(std::env::vars()),
+        environment: Environment::with_network(std::env::vars(), settings.network),
         factories: factories.collect(),
         cancel,
         progress: Arc::clone(&progress),

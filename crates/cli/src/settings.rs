@@ -10,12 +10,12 @@ use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
 use haloflow_pipeline::{LatticeChoice, Layout, Resources, RunSettings, Values};
-use haloflow_volume::{InputOptions, OutputRequest, ZarrFormat};
+use haloflow_volume::{InputOptions, Network, OutputRequest, ZarrFormat};
 
 use crate::args::RunArgs;
 use crate::compile::{Compiling, Wish};
 use crate::machine::Machine;
-use crate::typed::{BatchSize, Errors, choose, percentage, positive, triple};
+use crate::typed::{BatchSize, Errors, choose, percentage, positive, seconds, triple};
 
 /// A run as it was asked for, checked as far as it can be without looking at files or devices.
 #[derive(Clone, Debug)]
@@ -25,6 +25,7 @@ pub(crate) struct Settings {
     pub(crate) engines: Vec<TorchOptions>,
     /// Whether the batch is still to be found, by trying what fits.
     pub(crate) find_batch: bool,
+    pub(crate) network: Network,
     /// Between two samples of the progress.
     pub(crate) metrics_interval: Duration,
 }
@@ -53,18 +54,18 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
     {
         errors.tell(&fault.message);
     }
-    let metrics_interval = metrics_interval(args.metrics_interval.unwrap_or(0.5), &mut errors);
+    let metrics_interval = seconds("metrics-interval", args.metrics_interval, 0.5, &mut errors);
+    let network = network(args, &mut errors);
     let find_batch = matches!(args.batch, Some(BatchSize::Found(_)));
-    errors.into_result(Settings { run, engines, find_batch, metrics_interval })
+    errors.into_result(Settings { run, engines, find_batch, network, metrics_interval })
 }
 
-fn metrics_interval(seconds: f64, errors: &mut Errors) -> Duration {
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(interval) if seconds > 0.0 => interval,
-        _ => {
-            errors.tell(&format!("`metrics-interval` is {seconds}; it must be a number of seconds above 0"));
-            Duration::from_millis(500)
-        }
+fn network(args: &RunArgs, errors: &mut Errors) -> Network {
+    Network {
+        requests: args.requests.unwrap_or(64).max(1),
+        deadline: seconds("request-deadline", args.request_deadline, 300.0, errors),
+        stall: seconds("stall-timeout", args.stall_timeout, 60.0, errors),
+        anonymous: args.anonymous.unwrap_or(false),
     }
 }
 
@@ -415,9 +416,11 @@ mod tests {
 
     #[test]
     fn an_interval_is_above_zero() {
-        for wrong in ["0", "nan", "inf"] {
-            let told = settings(&args(&format!("--metrics-interval {wrong}")), &MACHINE).unwrap_err();
-            assert!(told[0].starts_with("`metrics-interval` is "), "{told:?}");
+        for key in ["metrics-interval", "request-deadline", "stall-timeout"] {
+            for wrong in ["0", "nan", "inf"] {
+                let told = settings(&args(&format!("--{key} {wrong}")), &MACHINE).unwrap_err();
+                assert!(told[0].starts_with(&format!("`{key}` is ")), "{told:?}");
+            }
         }
     }
 }

@@ -137,6 +137,10 @@ fn write_report(text: &mut String, report: &Report) -> std::fmt::Result {
         HumanBytes(written.bytes_written),
         written.objects_written
     )?;
+    let (retries, throttled) = (read.retries + written.retries, read.throttled + written.throttled);
+    if retries > 0 {
+        writeln!(text, "            {retries} requests repeated, {throttled} of them because the store throttled")?;
+    }
     let voxels = &report.voxels;
     writeln!(
         text,

@@ -10,28 +10,37 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod address;
+mod amazon;
 mod axes;
 mod blueprint;
 mod buffer;
+mod client;
 mod counters;
+mod credentials;
 mod description;
 mod element;
 mod environment;
 mod error;
 mod fetch;
+mod gate;
 mod gather;
 mod input;
 mod lattice;
 mod layout;
 mod location;
+mod network;
 mod node;
 mod ome;
 mod output;
 mod pool;
+mod profile;
 mod reader;
+mod retry;
 mod shard;
 mod spec;
+mod store;
 mod target;
+mod upload;
 mod writer;
 
 pub use buffer::{AlignedBytes, Brick};
@@ -40,6 +49,7 @@ pub use description::{AxisInfo, AxisKind, InputDescription, ZarrFormat};
 pub use element::Element;
 pub use environment::Environment;
 pub use error::{VolumeError, VolumeErrorKind};
+pub use network::Network;
 pub use output::{OutputPlan, OutputRequest};
 pub use pool::CpuPool;
 pub use reader::{InputOptions, VolumeReader};

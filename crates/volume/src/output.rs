@@ -66,7 +66,7 @@ impl OutputPlan {
     ///
     /// # Errors
     /// `Usage` for a value that is not allowed; `Exists` if an output exists and is to be neither opened nor overwritten;
-    /// `Data` if an existing array cannot hold the result; `Unavailable` if a store cannot be reached within 15 seconds.
+    /// `Data` if an existing array cannot hold the result; `Unavailable` if a store cannot be reached.
     pub async fn check(
         request: OutputRequest,
         input: &InputDescription,

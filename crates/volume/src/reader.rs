@@ -76,7 +76,7 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `Usage` for a bad spec, level, time point or channel; `Data` if there is no volume or it is of an unsupported form;
-    /// `Unavailable` if the store cannot be reached within 15 seconds.
+    /// `Unavailable` if the store cannot be reached.
     pub async fn open(options: &InputOptions, environment: &Environment, cpu: &CpuPool) -> Result<Self, VolumeError> {
         let counters = StorageCounters::default();
         let Input { location, layout, map, description } = Input::open(options, environment, &counters).await?;
@@ -253,7 +253,7 @@ mod tests {
 
     async fn reader(requests: usize) -> VolumeReader {
         let environment = Environment::empty();
-        let location = crate::address::locate("memory://v", &environment).unwrap();
+        let location = crate::address::locate("memory://v", &environment).await.unwrap();
         let metadata = json!({"zarr_format": 2, "shape": [4, 8, 8], "chunks": [2, 2, 2], "dtype": "|u1", "compressor": null,
             "fill_value": 3, "filters": null, "order": "C"});
         location.put(".zarray", metadata.to_string().into()).await.unwrap();

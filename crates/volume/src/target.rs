@@ -8,7 +8,7 @@ use crate::blueprint::{Blueprint, Compressor};
 use crate::input::{in_range, matches_spec};
 use crate::lattice::{check_block, check_extent, check_shard, chunk_shape};
 use crate::layout::{Layout, sizes};
-use crate::location::{Location, first_answer};
+use crate::location::Location;
 use crate::node::Node;
 use crate::ome::{collection, is_image};
 use crate::spec::{Source, Spec};
@@ -42,7 +42,7 @@ impl Target {
         input: &InputDescription,
     ) -> Result<Self, VolumeError> {
         let location = source.location().clone();
-        let exists = first_answer(&location.url, location.exists()).await?;
+        let exists = location.exists().await?;
         let (spec, is_group) = match source {
             Source::Place(_) => (None, true),
             Source::Spec(spec) => (Some(&**spec), false),
