@@ -11,6 +11,7 @@ use crate::layout::{Layout, sizes};
 use crate::location::Location;
 use crate::node::Node;
 use crate::ome::{collection, is_image};
+use crate::pyramid::{Grid, Levels, axes_of, coarser};
 use crate::spec::{Source, Spec};
 use crate::{AxisInfo, AxisKind, Element, InputDescription, OutputRequest, VolumeError, VolumeErrorKind, ZarrFormat};
 
@@ -33,6 +34,17 @@ pub(crate) struct Target {
     pub(crate) map: AxisMap,
     pub(crate) t: usize,
     pub(crate) c: usize,
+    /// The levels coarser than `array`, each half of the one before.
+    pub(crate) coarser: Vec<CoarserLevel>,
+}
+
+/// A level of a pyramid that will be created.
+#[derive(Debug)]
+pub(crate) struct CoarserLevel {
+    pub(crate) factors: Zyx,
+    pub(crate) array: Location,
+    pub(crate) blueprint: Blueprint,
+    pub(crate) layout: Layout,
 }
 
 impl Target {
@@ -68,7 +80,18 @@ impl Target {
         let map = AxisMap::of(&axes, &location.url)?;
         let shape_given = blueprint.as_ref().is_none_or(|blueprint| blueprint.given.contains_key("shape"));
         let (t, c) = indices(request, &layout, map, shape_given, &location.url)?;
-        let target = Self { location, array, is_group, blueprint, delete: exists && delete, layout, map, t, c };
+        let target = Self {
+            location,
+            array,
+            is_group,
+            blueprint,
+            delete: exists && delete,
+            layout,
+            map,
+            t,
+            c,
+            coarser: Vec::new(),
+        };
         target.check_shapes(request, input)?;
         Ok(target)
     }
@@ -76,6 +99,27 @@ impl Target {
     /// Spatial shape of a stored object.
     pub(crate) fn unit(&self) -> Zyx {
         self.map.spatial(&self.layout.chunk)
+    }
+
+    /// Plans coarser levels, for tiles of `tile` voxels.
+    pub(crate) fn plan_pyramid(&mut self, levels: Levels, tile: Zyx) -> Result<(), VolumeError> {
+        let (Some(finest), true) = (&self.blueprint, self.is_group) else {
+            return Err(VolumeError::usage(format!(
+                "`pyramid` needs an OME-Zarr image, but the spec of {} makes a bare array: give a URL or a path instead",
+                self.location.url
+            )));
+        };
+        let extent = self.map.spatial(&finest.shape());
+        let grid = Grid { factors: [1; 3], extent, chunk: finest.chunk, shard: finest.shard };
+        let scale = self.map.zyx.map(|place| place.map_or(1.0, |place| finest.axes[place].scale));
+        for (number, grid) in coarser(grid, scale, tile, levels)?.into_iter().enumerate() {
+            let axes = axes_of(&finest.axes, self.map.zyx, &grid);
+            let blueprint = Blueprint { axes, chunk: grid.chunk, shard: grid.shard, ..finest.clone() };
+            let array = self.location.at(&(number + 1).to_string());
+            let layout = Layout::read(&blueprint.metadata(&json!({})), &array.url)?;
+            self.coarser.push(CoarserLevel { factors: grid.factors, array, blueprint, layout });
+        }
+        Ok(())
     }
 
     fn check_shapes(&self, request: &OutputRequest, input: &InputDescription) -> Result<(), VolumeError> {
