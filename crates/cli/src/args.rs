@@ -113,6 +113,16 @@ pub(crate) struct RunArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) compressor: Option<String>,
 
+    /// Levels of the result's pyramid, full resolution counted, or auto: written in the same pass [default: 1]
+    #[arg(long, value_name = "N|auto", help_heading = "Data")]
+    #[serde(deserialize_with = "word", skip_serializing_if = "Option::is_none")]
+    pub(crate) pyramid: Option<String>,
+
+    /// How the voxels of a coarser level are made: mean (intensities), mode (labels) or max (masks) [default: mean]
+    #[arg(long, value_name = "HOW", help_heading = "Data")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) downsample: Option<String>,
+
     /// Do not look for credentials and do not sign requests, for public buckets
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Data")]
     #[serde(skip_serializing_if = "Option::is_none")]

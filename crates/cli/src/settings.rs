@@ -9,8 +9,9 @@ use haloflow_geometry::Seam;
 use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
-use haloflow_pipeline::{LatticeChoice, Layout, Resources, RunSettings, Values};
-use haloflow_volume::{InputOptions, Network, OutputRequest, ZarrFormat};
+use haloflow_pipeline::pyramid::{Downsampling, Pyramid};
+use haloflow_pipeline::{LatticeChoice, Layout, Part, Resources, RunSettings, Values};
+use haloflow_volume::{InputOptions, Levels, Network, OutputRequest, ZarrFormat};
 
 use crate::args::RunArgs;
 use crate::compile::{Compiling, Wish};
@@ -47,6 +48,8 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
         layout: layout(args, &mut errors),
         values: values(args, &mut errors),
         resources: resources(args, machine, on_cuda, &mut errors),
+        pyramid: pyramid(args, &mut errors),
+        part: Part::Whole,
     };
     let engines = engines(args, machine, &run, &devices, &mut errors);
     if errors.is_empty()
@@ -161,6 +164,21 @@ fn output(args: &RunArgs, errors: &mut Errors) -> OutputRequest {
         block: None,
         provenance: serde_json::json!({ "model": args.model }),
     }
+}
+
+fn pyramid(args: &RunArgs, errors: &mut Errors) -> Pyramid {
+    let levels = match (args.pyramid.as_deref(), args.pyramid.as_deref().map(str::parse)) {
+        (None, _) => Levels::One,
+        (Some("auto"), _) => Levels::Auto,
+        (_, Some(Ok(count @ 1..))) => Levels::Count(count),
+        (typed, _) => {
+            let typed = typed.unwrap_or_default();
+            errors.tell(&format!("`pyramid` is {typed}; give a number of levels of at least 1, or auto"));
+            Levels::One
+        }
+    };
+    let methods = [("mean", Downsampling::Mean), ("mode", Downsampling::Mode), ("max", Downsampling::Max)];
+    Pyramid { levels, method: choose("downsample", args.downsample.as_deref().unwrap_or("mean"), &methods, errors) }
 }
 
 fn layout(args: &RunArgs, errors: &mut Errors) -> Layout {
@@ -411,6 +429,18 @@ mod tests {
         ] {
             let args = args(line);
             assert_eq!(idle(&args, &settings(&args, &MACHINE).unwrap()), Vec::<String>::new(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_pyramid_is_a_number_of_levels_or_auto() {
+        let of = |line: &str| settings(&args(line), &MACHINE).map(|settings| settings.run.pyramid);
+        assert_eq!(of("").unwrap(), Pyramid::default());
+        assert_eq!(of("--pyramid auto").unwrap().levels, Levels::Auto);
+        let pyramid = of("--pyramid 3 --downsample mode").unwrap();
+        assert_eq!((pyramid.levels, pyramid.method), (Levels::Count(3), Downsampling::Mode));
+        for wrong in ["--pyramid 0", "--pyramid many", "--downsample median"] {
+            assert!(of(wrong).unwrap_err()[0].contains("; "), "{wrong}");
         }
     }
 

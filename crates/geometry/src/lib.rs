@@ -10,6 +10,7 @@ mod geometry;
 mod lattice;
 mod plan;
 mod seam;
+mod selection;
 mod traversal;
 
 pub use axis::{AxisPatch, AxisPlan};
@@ -19,4 +20,5 @@ pub use geometry::{Geometry, Lattice, Seam};
 pub use lattice::{expanded, starts, stride};
 pub use plan::{Contribution, Patch, Plan};
 pub use seam::{AxisSeam, Share, blend_weights, ramp, trim_range};
+pub use selection::{Selection, number, numbered};
 pub use traversal::{Column, Footprint, Step};

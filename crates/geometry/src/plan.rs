@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::axis::AxisPlan;
 use crate::error::{AXES, GeometryError};
 use crate::seam::Share;
-use crate::{Box3, Geometry, Zyx};
+use crate::{Box3, Geometry, Selection, Zyx};
 
 /// A patch's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,15 +40,18 @@ impl Contribution<'_> {
     }
 }
 
-/// The plan of a run: a product of three axis plans, made once and never changed.
+/// The plan of a run: a product of three axis plans, and the tiles that are computed.
+///
+/// A patch that gives to no selected tile is not computed, and what only such patches need is not read.
 #[derive(Clone, Debug)]
 pub struct Plan {
     geometry: Geometry,
     axes: [AxisPlan; 3],
+    selection: Selection,
 }
 
 impl Plan {
-    /// Makes the plan.
+    /// Makes the plan of all tiles.
     ///
     /// # Errors
     /// As [`Geometry::check`]; also if some voxel would get no weight.
@@ -62,7 +65,22 @@ impl Plan {
                 ))
             })
         };
-        Ok(Self { geometry, axes: [axis(0)?, axis(1)?, axis(2)?] })
+        let axes = [axis(0)?, axis(1)?, axis(2)?];
+        let selection = Selection::all([0, 1, 2].map(|axis: usize| axes[axis].tiles().len()));
+        Ok(Self { geometry, axes, selection })
+    }
+
+    /// The same plan of fewer tiles: those of its own that `selection` has too.
+    #[must_use]
+    pub fn select(self, selection: &Selection) -> Self {
+        let selection = self.selection.filter(|tile| selection.contains(tile));
+        Self { selection, ..self }
+    }
+
+    /// The tiles that are computed.
+    #[must_use]
+    pub const fn selection(&self) -> &Selection {
+        &self.selection
     }
 
     /// What the plan was made from.
@@ -77,7 +95,7 @@ impl Plan {
         &self.axes
     }
 
-    /// Number of tiles along each axis.
+    /// Number of tiles along each axis, selected or not.
     #[must_use]
     pub fn tiles(&self) -> Zyx {
         std::array::from_fn(|axis| self.axes[axis].tiles().len())
@@ -109,12 +127,15 @@ impl Plan {
         (0..3).map(|axis| self.axes[axis].shares(tile[axis]).len()).product()
     }
 
-    /// The tiles among `allowed` that `patch` gives to, x innermost.
-    pub fn tiles_of(&self, patch: Zyx, allowed: &[Range<usize>; 3]) -> impl Iterator<Item = Zyx> + use<> {
-        let [z, y, x] = std::array::from_fn(|axis| {
-            let reach = &self.axes[axis].patches()[patch[axis]].tiles;
-            reach.start.max(allowed[axis].start)..reach.end.min(allowed[axis].end)
-        });
-        Box3::from_ranges(&z, &y, &x).indices()
+    /// The selected tiles among `allowed` that `patch` gives to, x innermost.
+    pub fn tiles_of(&self, patch: Zyx, allowed: &[Range<usize>; 3]) -> impl Iterator<Item = Zyx> + use<'_> {
+        let [z, y, x] = std::array::from_fn(|axis| self.reach(axis, patch[axis], &allowed[axis]));
+        Box3::from_ranges(&z, &y, &x).indices().filter(|&tile| self.selection.contains(tile))
+    }
+
+    /// The tiles among `allowed` along one axis that a patch reaches.
+    pub(crate) fn reach(&self, axis: usize, patch: usize, allowed: &Range<usize>) -> Range<usize> {
+        let reach = &self.axes[axis].patches()[patch].tiles;
+        reach.start.max(allowed.start)..reach.end.min(allowed.end)
     }
 }

@@ -23,7 +23,7 @@ pub struct Column {
 pub struct Step {
     /// Patch indices along z, y, x.
     pub patches: [Range<usize>; 3],
-    /// The tiles of the step's column (volume lattice) or the step's one tile (block lattice).
+    /// The tiles of the step's column, selected or not (volume lattice), or the step's one tile (block lattice).
     pub tiles: [Range<usize>; 3],
     /// The voxels to read: all real data of the patches; in the block lattice the tile's whole box.
     pub read: Box3,
@@ -81,17 +81,42 @@ impl Plan {
             Lattice::Volume => {
                 let [z, y, x]: [Range<usize>; 3] =
                     std::array::from_fn(|axis| self.axes()[axis].patches_of(&tiles[axis]));
-                let rows = z.flat_map(move |z| y.clone().map(move |y| [z..z + 1, y..y + 1]));
-                Box::new(rows.map(move |[z, y]| self.row_step([z, y, x.clone()], tiles.clone())))
+                let rows = z.flat_map(move |z| y.clone().map(move |y| [z, y]));
+                if self.selection().is_all() {
+                    return Box::new(rows.map(move |row| self.row_step(row, x.clone(), tiles.clone())));
+                }
+                Box::new(rows.flat_map(move |row| {
+                    let tiles = tiles.clone();
+                    self.runs(row, &x, &tiles).into_iter().map(move |run| self.row_step(row, run, tiles.clone()))
+                }))
             }
             Lattice::Block { .. } => {
                 let [z, y, x] = &tiles;
-                Box::new(Box3::from_ranges(z, y, x).indices().map(|tile| self.tile_step(tile)))
+                let tiles = Box3::from_ranges(z, y, x).indices().filter(|&tile| self.selection().contains(tile));
+                Box::new(tiles.map(|tile| self.tile_step(tile)))
             }
         }
     }
 
-    fn row_step(&self, patches: [Range<usize>; 3], tiles: [Range<usize>; 3]) -> Step {
+    /// The patches of a row that give to a selected tile, in runs of neighbours.
+    fn runs(&self, [z, y]: [usize; 2], row: &Range<usize>, tiles: &[Range<usize>; 3]) -> Vec<Range<usize>> {
+        let (deep, high) = (self.reach(0, z, &tiles[0]), self.reach(1, y, &tiles[1]));
+        let chosen = |x: usize| Box3::from_ranges(&deep, &high, &(x..x + 1)).indices();
+        let chosen: Vec<bool> =
+            tiles[2].clone().map(|x| chosen(x).any(|tile| self.selection().contains(tile))).collect();
+        let first = tiles[2].start;
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for patch in row.clone().filter(|&patch| self.reach(2, patch, &tiles[2]).any(|x| chosen[x - first])) {
+            match runs.last_mut() {
+                Some(run) if run.end == patch => run.end += 1,
+                _ => runs.push(patch..patch + 1),
+            }
+        }
+        runs
+    }
+
+    fn row_step(&self, [z, y]: [usize; 2], x: Range<usize>, tiles: [Range<usize>; 3]) -> Step {
+        let patches = [z..z + 1, y..y + 1, x];
         let first = self.patch(std::array::from_fn(|axis| patches[axis].start));
         let last = self.patch(std::array::from_fn(|axis| patches[axis].end - 1));
         Step { read: Box3::new(first.start, last.data().stop), patches, tiles }
@@ -107,40 +132,56 @@ impl Plan {
         }
     }
 
-    /// The tiles whose first patch in plan order is in `step`.
-    pub fn opened_by(&self, step: &Step) -> impl Iterator<Item = Zyx> + use<> {
-        self.opened(step).indices()
+    /// The selected tiles whose first patch in plan order is in `step`.
+    pub fn opened_by(&self, step: &Step) -> impl Iterator<Item = Zyx> + use<'_> {
+        self.selected(&self.opened(step))
     }
 
-    /// The tiles whose last patch in plan order is in `step`.
-    pub fn closed_by(&self, step: &Step) -> impl Iterator<Item = Zyx> + use<> {
-        self.closed(step).indices()
+    /// The selected tiles whose last patch in plan order is in `step`.
+    pub fn closed_by(&self, step: &Step) -> impl Iterator<Item = Zyx> + use<'_> {
+        self.selected(&self.closed(step))
     }
 
-    /// The tiles that a step opens, as a box of tile indices: a tile's first patch is the product of its first on each axis.
+    fn selected(&self, tiles: &Box3) -> impl Iterator<Item = Zyx> + use<'_> {
+        tiles.indices().filter(|&tile| self.selection().contains(tile))
+    }
+
+    /// The tiles that a step opens, selected or not, as a box of tile indices: a tile's first patch is the product of its first on each axis.
     fn opened(&self, step: &Step) -> Box3 {
         let [z, y, x] = std::array::from_fn(|axis| self.axes()[axis].opened(&step.tiles[axis], &step.patches[axis]));
         Box3::from_ranges(&z, &y, &x)
     }
 
-    /// The tiles that a step closes, as a box of tile indices.
+    /// The tiles that a step closes, selected or not, as a box of tile indices.
     fn closed(&self, step: &Step) -> Box3 {
         let [z, y, x] = std::array::from_fn(|axis| self.axes()[axis].closed(&step.tiles[axis], &step.patches[axis]));
         Box3::from_ranges(&z, &y, &x)
     }
 
-    /// Voxels of all tiles in a box of tile indices.
+    /// Voxels of the selected tiles in a box of tile indices.
     fn voxels_of(&self, tiles: &Box3) -> u64 {
         if tiles.is_empty() {
             return 0;
+        }
+        if !self.selection().is_all() {
+            return self.selected(tiles).map(|tile| self.tile(tile).voxels() as u64).sum();
         }
         let [first, last] = [self.tile(tiles.start), self.tile(tiles.stop.map(|stop| stop - 1))];
         Box3::new(first.start, last.stop).voxels() as u64
     }
 
-    /// Patches computed by a whole run with this column.
+    /// Patches that a run computes with this column.
     #[must_use]
     pub fn patches(&self, column: Column) -> u64 {
+        if self.selection().is_all() {
+            return self.patches_of_all(column);
+        }
+        self.steps(column).map(|step| step.len() as u64).sum()
+    }
+
+    /// Patches that a run over all tiles computes with this column: known at once, and good enough to compare columns by.
+    #[must_use]
+    pub fn patches_of_all(&self, column: Column) -> u64 {
         let count = |axis: usize, size: usize| -> u64 {
             let tiles = self.tiles()[axis];
             parts(tiles, size).map(|part| self.axes()[axis].patches_of(&part).len() as u64).sum()

@@ -91,7 +91,7 @@ fn candidates(demand: &Demand<'_>, cache: u64) -> Vec<Column> {
     columns.sort_by_cached_key(|&column| {
         // A column whose input is not kept from one step to the next reads its chunks again: about a tenth of the work.
         let misses = u64::from(kept_bytes(demand, column) > cache);
-        (demand.plan.patches(column) * (10 + misses), reread(demand, column))
+        (demand.plan.patches_of_all(column) * (10 + misses), reread(demand, column))
     });
     columns
 }
@@ -103,7 +103,9 @@ fn ladder(demand: &Demand<'_>) -> Vec<Column> {
     let across = sizes(width);
     let all = sizes(height).into_iter().flat_map(|y| across.iter().map(move |&x| Column { y, x }));
     let mut left: Vec<_> = all
-        .map(|column| (kept_bytes(demand, column), (demand.plan.patches(column), reread(demand, column)), column))
+        .map(|column| {
+            (kept_bytes(demand, column), (demand.plan.patches_of_all(column), reread(demand, column)), column)
+        })
         .collect();
     let mut rungs = Vec::new();
     while let Some(&(kept, _, column)) = left.iter().min_by_key(|(_, cost, _)| *cost) {

@@ -35,14 +35,20 @@ pub(crate) async fn open(
     request.block = settings.layout.settled_block(lattice);
     let output = OutputPlan::check(request, reader.description(), environment, &cpu).await.map_err(told)?;
     let geometry = settings.layout.geometry(lattice, reader.shape(), Some(output.unit()));
-    let plan = Plan::new(geometry).map_err(|error| Fault::geometry(&error))?;
+    let output = output.with_pyramid(settings.pyramid.levels, geometry.tile).map_err(told)?;
+    let plan = settings.part.of(Plan::new(geometry).map_err(|error| Fault::geometry(&error))?);
     report.input = InputReport {
         url: reader.description().url.clone(),
         shape: reader.shape(),
         element: reader.element().to_string(),
         raw_bytes: reader.shape().iter().product::<usize>() as u64 * input_bytes(&reader),
     };
-    report.output = OutputReport { urls: output.urls(), element: output.element().to_string(), unit: output.unit() };
+    report.output = OutputReport {
+        urls: output.urls(),
+        element: output.element().to_string(),
+        unit: output.unit(),
+        levels: output.factors().len() + 1,
+    };
     report.work = WorkReport {
         lattice: if lattice == LatticeChoice::Volume { "volume" } else { "block" }.into(),
         patch: geometry.patch,

@@ -31,7 +31,7 @@ pub struct Snapshot {
     pub tiles_total: u64,
     /// Voxels stored.
     pub voxels: u64,
-    /// Voxels of the volume.
+    /// Voxels of the run.
     pub voxels_total: u64,
     /// Bytes of raw input per voxel, over all channels that are read.
     pub bytes_per_voxel: u64,

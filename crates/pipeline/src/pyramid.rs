@@ -1,5 +1,7 @@
 //! Coarser levels: each voxel from those of the level before that it covers, as they are stored.
 
+use std::sync::{Mutex, PoisonError};
+
 use bytemuck::Pod;
 use half::f16;
 use haloflow_geometry::{Box3, Zyx};
@@ -113,11 +115,14 @@ impl Reduce for f16 {
 
 fn mode<T: Reduce>(values: &[T]) -> T {
     let votes = |value: &T| values.iter().filter(|other| *other == value).count();
-    values.iter().copied().reduce(|best, value| {
-        let (more, same) = (votes(&value) > votes(&best), votes(&value) == votes(&best));
-        if more || (same && value > best) { value } else { best }
-    })
-    .unwrap_or_else(T::zeroed)
+    values
+        .iter()
+        .copied()
+        .reduce(|best, value| {
+            let (more, same) = (votes(&value) > votes(&best), votes(&value) == votes(&best));
+            if more || (same && value > best) { value } else { best }
+        })
+        .unwrap_or_else(T::zeroed)
 }
 
 fn greatest<T: Reduce>(values: &[T]) -> T {
@@ -125,7 +130,7 @@ fn greatest<T: Reduce>(values: &[T]) -> T {
 }
 
 /// The least and the greatest finite value that are stored; `None` if there is none.
-pub(crate) fn window(element: Element, bytes: &[u8]) -> Option<[f64; 2]> {
+fn window(element: Element, bytes: &[u8]) -> Option<[f64; 2]> {
     use crate::sample::Sample;
     with_samples!(element, bytes, voxels => {
         voxels.par_chunks(1 << 16).filter_map(|part| {
@@ -135,8 +140,30 @@ pub(crate) fn window(element: Element, bytes: &[u8]) -> Option<[f64; 2]> {
     })
 }
 
+/// The range of the stored values of each channel, as far as it is known.
+#[derive(Debug, Default)]
+pub(crate) struct Windows(Mutex<Vec<Option<[f64; 2]>>>);
+
+impl Windows {
+    /// Takes a tile's channels in.
+    pub(crate) fn widen(&self, element: Element, channels: &[AlignedBytes]) {
+        let seen: Vec<_> = channels.iter().map(|bytes| window(element, bytes)).collect();
+        let mut bounds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bounds.resize(seen.len(), None);
+        for (bounds, seen) in bounds.iter_mut().zip(seen) {
+            *bounds = seen.map(|seen| wider(*bounds, seen)).or(*bounds);
+        }
+    }
+
+    /// One range per channel; 0 to 1 where there was no finite value.
+    pub(crate) fn get(&self, channels: usize) -> Vec<[f64; 2]> {
+        let bounds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (0..channels).map(|channel| bounds.get(channel).copied().flatten().unwrap_or([0.0, 1.0])).collect()
+    }
+}
+
 /// The bounds that hold both.
-pub(crate) fn wider(one: Option<[f64; 2]>, [low, high]: [f64; 2]) -> [f64; 2] {
+fn wider(one: Option<[f64; 2]>, [low, high]: [f64; 2]) -> [f64; 2] {
     one.map_or([low, high], |one| [one[0].min(low), one[1].max(high)])
 }
 

@@ -30,7 +30,7 @@ pub struct Report {
     pub seconds: SecondsReport,
     /// Raw input in MB (10^6 bytes) per second, over the time from the first read to the last write.
     pub megabytes_per_second: f64,
-    /// Voxels of the volume per second, over the same time.
+    /// Voxels of the result per second, over the same time.
     pub voxels_per_second: f64,
     /// Time that each stage worked and waited, summed over its tasks.
     pub stages: StagesReport,
@@ -80,6 +80,8 @@ pub struct OutputReport {
     pub element: String,
     /// The unit of writing: chunk or shard, z y x.
     pub unit: Zyx,
+    /// Levels of the pyramid, the finest counted.
+    pub levels: usize,
 }
 
 /// Tiles, patches and batches.
@@ -95,13 +97,13 @@ pub struct WorkReport {
     pub column: [usize; 2],
     /// Blocks stored.
     pub blocks: u64,
-    /// Blocks of the volume.
+    /// Blocks of the run.
     pub blocks_total: u64,
     /// Patches merged.
     pub patches: u64,
     /// Patches of the whole run.
     pub patches_total: u64,
-    /// Voxels of all patches over voxels of the volume.
+    /// Voxels of all patches over voxels of all blocks of the run.
     pub redundancy: f64,
     /// Batches merged.
     pub batches: u64,

@@ -15,6 +15,7 @@ use crate::memory::slots_per_device;
 use crate::meter::Meters;
 use crate::open::{Opened, input_bytes, open, provenance};
 use crate::progress::Progress;
+use crate::pyramid::Windows;
 use crate::report::{DeviceReport, Report, StagesReport, peak_resident_bytes};
 use crate::settings::RunSettings;
 use crate::shared::Shared;
@@ -44,6 +45,8 @@ struct Running {
     progress: Arc<Progress>,
     faults: Faults,
     report: Report,
+    /// Whether it came as far as streaming.
+    settled: bool,
 }
 
 impl Run {
@@ -63,6 +66,7 @@ impl Run {
             progress: self.progress,
             faults: Faults::new(self.cancel.child_token()),
             report: Report { version: env!("CARGO_PKG_VERSION").into(), ..Report::default() },
+            settled: false,
         };
         if let Err(fault) = running.go(self.factories).await {
             running.faults.keep(fault);
@@ -119,14 +123,16 @@ impl Running {
         let slots: Vec<_> = slots.into_iter().flatten().collect();
         match self.settle(opened, spec, slots.len()).await {
             Ok(shared) => {
+                self.settled = true;
                 self.progress.set_doing("streaming");
                 let began = Instant::now();
                 stream(&shared, slots, threads, channels).await;
+                let ended = self.tell_windows(&shared).await;
                 self.report.seconds.stream = began.elapsed().as_secs_f64();
                 self.report.storage_read = shared.reader.counters();
                 self.report.storage_written = shared.writer.counters();
                 self.report.peak_leased_bytes = shared.budget.peak();
-                Ok(())
+                ended
             }
             Err(fault) => {
                 self.faults.report(fault.clone());
@@ -135,6 +141,15 @@ impl Running {
                 Err(fault)
             }
         }
+    }
+
+    /// Writes the range of the values into the metadata of a result that is whole.
+    async fn tell_windows(&self, shared: &Shared) -> Result<(), Fault> {
+        if self.ended(self.faults.cancel()).is_err() {
+            return Ok(());
+        }
+        let windows = shared.windows.get(shared.spec.channels_out);
+        shared.writer.write_windows(&windows).await.map_err(|error| Fault::volume(Stage::Write, &error))
     }
 
     /// Everything between warm devices and the first step: channels, memory, statistics, and at last the outputs.
@@ -155,11 +170,12 @@ impl Running {
 
         let tile_bytes = opened.tile_bytes(&spec);
         let Opened { reader, output, plan, cpu } = opened;
-        let (element, voxels) = (output.element(), plan.geometry().volume.iter().product::<usize>() as u64);
-        let patches = plan.patches(column);
-        self.progress.set_totals(plan.tiles().iter().product::<usize>() as u64, voxels, input_bytes(&reader), patches);
+        let (element, patches) = (output.element(), plan.patches(column));
+        let voxels: u64 = plan.selection().iter().map(|tile| plan.tile(tile).voxels() as u64).sum();
+        self.progress.set_totals(plan.selection().len() as u64, voxels, input_bytes(&reader), patches);
         self.report.work.patches_total = patches;
-        self.report.work.redundancy = patches as f64 * spec.patch_voxels() as f64 / voxels as f64;
+        self.report.work.redundancy = patches as f64 * spec.patch_voxels() as f64 / voxels.max(1) as f64;
+        let factors = output.factors();
         let creating = output.create(spec.channels_out, provenance(&self.settings, &self.report));
         let Some(created) = self.faults.cancel().run_until_cancelled(creating).await else {
             return Err(Fault::interrupted());
@@ -183,6 +199,9 @@ impl Running {
             after: values.after.clone(),
             padding: values.padding,
             cast: self.settings.cast(element),
+            factors,
+            downsampling: self.settings.pyramid.method,
+            windows: Windows::default(),
             // Steps may be small: read so many at one time that four batches are under way.
             read_ahead: (4 * spec.batch)
                 .div_ceil(per_step)
@@ -202,7 +221,7 @@ impl Running {
         let seen = self.progress.snapshot();
         match self.faults.first() {
             Some(fault) => Err(fault),
-            None if seen.tiles_total > 0 && seen.tiles == seen.tiles_total => Ok(()),
+            None if self.settled && seen.tiles == seen.tiles_total => Ok(()),
             None if wish.is_cancelled() => Err(Fault::interrupted()),
             None => Err(Fault::defect(
                 Stage::Write,

@@ -1,6 +1,6 @@
 //! What a run is told to do: the validated twin of what a person typed.
 
-use haloflow_geometry::{Geometry, Lattice, Seam, Zyx};
+use haloflow_geometry::{Geometry, Lattice, Plan, Seam, Selection, Zyx};
 use haloflow_volume::{Element, InputOptions, OutputRequest};
 
 use crate::after::VoxelStep;
@@ -8,6 +8,7 @@ use crate::cast::{Cast, NonFinite, Rounding};
 use crate::cut::Padding;
 use crate::fault::{Fault, FaultKind, Stage};
 use crate::normalise::Normalisation;
+use crate::pyramid::Pyramid;
 
 /// Everything that a run is told. What runs the network is told apart, by the engines' factories.
 #[derive(Clone, Debug)]
@@ -22,6 +23,41 @@ pub struct RunSettings {
     pub values: Values,
     /// What may be used.
     pub resources: Resources,
+    /// The coarser levels of the result.
+    pub pyramid: Pyramid,
+    /// Which part of the volume is computed.
+    pub part: Part,
+}
+
+/// Which part of the volume a run computes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    #[default]
+    Whole,
+    /// One of several parts of one size, each for a process of its own.
+    Shard {
+        /// From 0 on.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// These tiles.
+    Tiles(Selection),
+}
+
+impl Part {
+    /// The plan of this part.
+    pub(crate) fn of(&self, plan: Plan) -> Plan {
+        match self {
+            Self::Whole => plan,
+            Self::Shard { index, count } => {
+                let shard = Selection::shard(plan.tiles(), *index, *count);
+                plan.select(&shard)
+            }
+            Self::Tiles(tiles) => plan.select(tiles),
+        }
+    }
 }
 
 /// Tiles and patches. Sizes are voxels, z y x.

@@ -1,6 +1,6 @@
 //! Random geometries that can work.
 
-use haloflow_geometry::{Column, Geometry, Lattice, Plan, Seam, Zyx};
+use haloflow_geometry::{Column, Geometry, Lattice, Plan, Seam, Selection, Zyx, number};
 use proptest::array::{uniform3, uniform8};
 use proptest::prelude::*;
 
@@ -58,6 +58,18 @@ pub(crate) fn geometry(longest: usize) -> impl Strategy<Value = Geometry> {
 /// Any plan, at most `longest` voxels along an axis.
 pub(crate) fn plan(longest: usize) -> impl Strategy<Value = Plan> {
     geometry(longest).prop_map(|geometry| Plan::new(geometry).unwrap())
+}
+
+/// Any plan of any of its tiles: all, many, few or none.
+#[allow(dead_code, reason = "not every test selects")]
+pub(crate) fn selected(longest: usize) -> impl Strategy<Value = Plan> {
+    (plan(longest), prop_oneof![Just(0_u64), 1..6_u64, Just(u64::MAX)], any::<u64>()).prop_map(|(plan, few, seed)| {
+        let tiles = plan.tiles();
+        // One tile in `few` of all, or all if that is 0.
+        let drawn = |tile| (seed ^ number(tiles, tile) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let selection = Selection::new(tiles, |tile| few == 0 || drawn(tile) % few == 0);
+        plan.select(&selection)
+    })
 }
 
 /// Any column, also one wider than the plan.

@@ -11,6 +11,7 @@ mod laws;
 mod memory;
 mod models;
 mod order;
+mod parts;
 mod shapes;
 mod support;
 mod whole;

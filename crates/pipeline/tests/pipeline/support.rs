@@ -10,7 +10,8 @@ use haloflow_geometry::{Box3, Seam, Zyx};
 use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
-use haloflow_pipeline::{Fault, Layout, Report, Resources, Run, RunSettings, Values};
+use haloflow_pipeline::pyramid::Pyramid;
+use haloflow_pipeline::{Fault, Layout, Part, Report, Resources, Run, RunSettings, Values};
 use haloflow_volume::{
     AlignedBytes, AxisInfo, AxisKind, CpuPool, Element, Environment, InputDescription, InputOptions, OutputPlan,
     OutputRequest, VolumeReader, ZarrFormat,
@@ -194,7 +195,15 @@ pub(crate) fn settings(layout: Layout, values: Values, batch: usize) -> RunSetti
         writer_workers: 2,
         threads: NonZeroUsize::new(2).unwrap(),
     };
-    RunSettings { input: input_options(), output: request("memory://out"), layout, values, resources }
+    RunSettings {
+        input: input_options(),
+        output: request("memory://out"),
+        layout,
+        values,
+        resources,
+        pyramid: Pyramid::default(),
+        part: Part::Whole,
+    }
 }
 
 /// The spec of an engine for these settings: f32, as many output channels as asked for.
