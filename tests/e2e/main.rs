@@ -9,6 +9,7 @@ mod memory;
 mod misbehaving_models;
 mod odd_uses;
 mod predecessor;
+mod read_once;
 mod refusals;
 mod reports;
 mod signals;

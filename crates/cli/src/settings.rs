@@ -168,7 +168,7 @@ fn output(args: &RunArgs, errors: &mut Errors) -> OutputRequest {
 
 fn pyramid(args: &RunArgs, errors: &mut Errors) -> Pyramid {
     let levels = match (args.pyramid.as_deref(), args.pyramid.as_deref().map(str::parse)) {
-        (None, _) => Levels::One,
+        (None, _) | (_, Some(Ok(1))) => Levels::One,
         (Some("auto"), _) => Levels::Auto,
         (_, Some(Ok(count @ 1..))) => Levels::Count(count),
         (typed, _) => {

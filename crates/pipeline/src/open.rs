@@ -19,6 +19,9 @@ pub(crate) struct Opened {
     pub(crate) cpu: CpuPool,
 }
 
+/// By how much fewer chunks may be on their way where memory is scarce.
+const FEWER: [usize; 4] = [1, 2, 4, 8];
+
 /// Opens the input, checks the outputs, makes the plan. Nothing is created.
 pub(crate) async fn open(
     settings: &RunSettings,
@@ -141,13 +144,14 @@ impl Opened {
         }
     }
 
-    /// Chooses the column and splits the memory.
+    /// Chooses the column and splits the memory. Where it is scarce fewer chunks are on their way at one time, by the factor that is
+    /// returned too: reading a chunk twice costs more than waiting for it.
     pub(crate) fn split(
         &self,
         settings: &RunSettings,
         spec: &EngineSpec,
         slots: usize,
-    ) -> Result<(Column, MemorySplit), Fault> {
+    ) -> Result<(Column, MemorySplit, usize), Fault> {
         let statistics = if matches!(
             settings.values.normalisation,
             Normalisation::Volume { .. } | Normalisation::ZScore { given: None }
@@ -156,16 +160,32 @@ impl Opened {
         } else {
             0
         };
-        let demand = Demand {
-            plan: &self.plan,
-            spec,
-            slots,
-            input_bytes: input_bytes(&self.reader),
-            tile_bytes: self.tile_bytes(spec),
-            transfer: self.reader.transfer_bytes() + self.output.transfer_bytes().max(statistics),
-            unit: self.reader.unit(),
+        let demand = |fewer: usize| {
+            let reading = self.reader.clone().with_requests(self.reader.requests() / fewer).transfer_bytes();
+            let units = self.output.in_flight();
+            let writing = self.output.transfer_bytes() / units as u64 * (units / fewer).max(1) as u64;
+            Demand {
+                plan: &self.plan,
+                spec,
+                slots,
+                input_bytes: input_bytes(&self.reader),
+                tile_bytes: self.tile_bytes(spec),
+                transfer: reading + writing.max(statistics),
+                unit: self.reader.unit(),
+            }
         };
-        split(settings.resources.memory, &demand)
+        let mut given = None;
+        for fewer in FEWER {
+            let split = split(settings.resources.memory, &demand(fewer));
+            let reads_once = split.as_ref().is_ok_and(|(_, memory)| memory.kept <= memory.cache);
+            if reads_once || given.as_ref().is_none_or(|given: &Result<_, Fault>| given.is_err()) {
+                given = Some(split.map(|(column, memory)| (column, memory, fewer)));
+            }
+            if reads_once {
+                break;
+            }
+        }
+        given.unwrap_or_else(|| Err(Fault::defect(Stage::Plan, "memory was not split")))
     }
 
     /// The normalisers of the whole volume, one per input channel; none if they differ from block to block.

@@ -153,10 +153,12 @@ impl Running {
     }
 
     /// Everything between warm devices and the first step: channels, memory, statistics, and at last the outputs.
-    async fn settle(&mut self, opened: Opened, spec: EngineSpec, slots: usize) -> Result<Arc<Shared>, Fault> {
+    async fn settle(&mut self, mut opened: Opened, spec: EngineSpec, slots: usize) -> Result<Arc<Shared>, Fault> {
         opened.check_model(&spec)?;
         opened.warn_about_overflow(&self.settings, &spec);
-        let (column, memory) = opened.split(&self.settings, &spec, slots)?;
+        let (column, memory, fewer) = opened.split(&self.settings, &spec, slots)?;
+        let requests = opened.reader.requests() / fewer;
+        opened.reader = opened.reader.with_requests(requests);
         self.report.memory = memory;
         self.report.work.column = [column.y, column.x];
         self.progress.set_doing("taking statistics");
@@ -175,6 +177,8 @@ impl Running {
         self.progress.set_totals(plan.selection().len() as u64, voxels, input_bytes(&reader), patches);
         self.report.work.patches_total = patches;
         self.report.work.redundancy = patches as f64 * spec.patch_voxels() as f64 / voxels.max(1) as f64;
+        let in_flight = output.in_flight() / fewer;
+        let output = output.with_in_flight(in_flight);
         let factors = output.factors();
         let creating = output.create(spec.channels_out, provenance(&self.settings, &self.report));
         let Some(created) = self.faults.cancel().run_until_cancelled(creating).await else {

@@ -53,6 +53,20 @@ impl UnitSource {
         Self { layout: Arc::new(layout), location, cpu, counters, requests, permits, indexes }
     }
 
+    /// The same source with at most so many requests, but at least one.
+    pub(crate) fn with_requests(&self, requests: usize) -> Self {
+        let requests = requests_within_memory(requests, &self.layout);
+        Self {
+            layout: Arc::clone(&self.layout),
+            location: self.location.clone(),
+            cpu: self.cpu.clone(),
+            counters: self.counters.clone(),
+            requests,
+            permits: Arc::new(Semaphore::new(requests)),
+            indexes: self.indexes.clone(),
+        }
+    }
+
     /// How many chunks are in the making at once at most.
     pub(crate) fn requests(&self) -> usize {
         self.requests

@@ -59,6 +59,8 @@ pub struct OutputPlan {
     targets: Vec<Target>,
     unit: Zyx,
     element: Element,
+    /// Units that are encoded and put at one time, at most.
+    in_flight: usize,
     /// The input's channel names and colours.
     omero: Option<Value>,
     cpu: CpuPool,
@@ -107,7 +109,18 @@ impl OutputPlan {
             )));
         }
         let omero = input.omero.clone();
-        Ok(Self { request, targets, unit, element, omero, cpu: cpu.clone(), counters: StorageCounters::default() })
+        let bytes = targets.iter().map(|target| target.layout.codec.decoded_size()).max().unwrap_or(0);
+        let in_flight = in_flight(bytes, cpu);
+        Ok(Self {
+            request,
+            targets,
+            unit,
+            element,
+            in_flight,
+            omero,
+            cpu: cpu.clone(),
+            counters: StorageCounters::default(),
+        })
     }
 
     /// The same output with coarser levels, written in tiles of `tile` voxels.
@@ -162,7 +175,19 @@ impl OutputPlan {
     #[must_use]
     pub fn transfer_bytes(&self) -> u64 {
         let unit = self.targets.iter().map(|target| target.layout.codec.decoded_size()).max().unwrap_or(0);
-        (2 * in_flight(unit, &self.cpu) as u64).saturating_mul(unit as u64)
+        (2 * self.in_flight as u64).saturating_mul(unit as u64)
+    }
+
+    /// How many units are encoded and put at one time at most.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// The same output with at most so many units encoded and put at one time, and at least one.
+    #[must_use]
+    pub fn with_in_flight(self, units: usize) -> Self {
+        Self { in_flight: self.in_flight.min(units).max(1), ..self }
     }
 
     /// Deletes what is to be overwritten, then writes the metadata of every array and group. `provenance`, unless null,
@@ -198,8 +223,8 @@ impl OutputPlan {
             groups.push(write_metadata(target, &provenance).await?);
         }
         let display = Display { groups, omero: self.omero, first: self.request.input_c };
-        let levels = levels_of(self.targets, channels_out, &self.cpu);
-        Ok(VolumeWriter::new(levels, display, self.cpu, self.counters))
+        let levels = levels_of(self.targets, channels_out);
+        Ok(VolumeWriter::new(levels, self.in_flight, display, self.cpu, self.counters))
     }
 
     /// Checks that so many output channels fit the targets: one per array, or as many as the channel axis of a stacked array has
@@ -260,7 +285,7 @@ fn check_collisions(sources: &[Source], input: &InputDescription) -> Result<(), 
 }
 
 /// The arrays of each level, the finest first.
-fn levels_of(targets: Vec<Target>, channels: usize, cpu: &CpuPool) -> Vec<Level> {
+fn levels_of(targets: Vec<Target>, channels: usize) -> Vec<Level> {
     let mut levels: Vec<Vec<ArrayTarget>> = Vec::new();
     for target in targets {
         let of = |location, layout| ArrayTarget { location, layout, map: target.map, t: target.t, c: target.c };
@@ -273,7 +298,7 @@ fn levels_of(targets: Vec<Target>, channels: usize, cpu: &CpuPool) -> Vec<Level>
             }
         }
     }
-    levels.into_iter().map(|arrays| Level::new(arrays, channels, cpu)).collect()
+    levels.into_iter().map(|arrays| Level::new(arrays, channels)).collect()
 }
 
 /// Writes the arrays' metadata before the group's, so that a group never points at an array that is not there. Gives the group.

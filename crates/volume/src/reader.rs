@@ -92,6 +92,22 @@ impl VolumeReader {
         Self { cache: cache(bytes), ..self }
     }
 
+    /// The same volume with at most so many chunks fetched and decoded at one time, and at least one.
+    #[must_use]
+    pub fn with_requests(self, requests: usize) -> Self {
+        let Shared { source, map, description, counters, cpu, t, c } = &*self.shared;
+        let source = source.with_requests(requests);
+        let (description, counters, cpu) = (description.clone(), counters.clone(), cpu.clone());
+        let shared = Shared { source, map: *map, description, counters, cpu, t: *t, c: c.clone() };
+        Self { shared: Arc::new(shared), ..self }
+    }
+
+    /// How many chunks are fetched and decoded at one time at most.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.shared.source.requests()
+    }
+
     /// Size of the volume z, y, x, voxels.
     #[must_use]
     pub fn shape(&self) -> Zyx {
@@ -144,6 +160,15 @@ impl VolumeReader {
     /// `Usage` if the region reaches outside; `Data` naming the object if a chunk is empty, truncated or corrupt; `Unavailable` if the store
     /// fails for longer than its retries last.
     pub async fn read(&self, region: Box3) -> Result<Brick, VolumeError> {
+        self.read_and_forget(region, |_| false).await
+    }
+
+    /// As [`read`](Self::read), and lets go of the chunks that `is_done` says nobody needs again, so that the cache has room for
+    /// others. It is asked with the voxels that a chunk covers, which may reach past the volume.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_and_forget(&self, region: Box3, is_done: impl Fn(&Box3) -> bool) -> Result<Brick, VolumeError> {
         let shape = self.shape();
         if (0..3).any(|axis| region.start[axis] > region.stop[axis] || region.stop[axis] > shape[axis]) {
             return Err(VolumeError::usage(format!(
@@ -163,15 +188,24 @@ impl VolumeReader {
             while running.len() < self.shared.source.requests() {
                 let Some((index, placement)) = waiting.next() else { break };
                 let reader = self.clone();
-                running.spawn(async move { Ok((placement, reader.cached(index).await?)) });
+                running.spawn(async move {
+                    let held = reader.cached(index.clone()).await?;
+                    Ok((index, placement, held))
+                });
             }
             let Some(first) = running.join_next().await else { return Ok(brick) };
             let mut arrived = vec![settled(first)?];
             while let Some(next) = running.try_join_next() {
                 arrived.push(settled(next)?);
             }
+            let done = arrived.iter().filter(|(_, placement, _)| is_done(&placement.covers));
+            let done: Vec<Vec<u64>> = done.map(|(index, ..)| index.clone()).collect();
+            let arrived = arrived.into_iter().map(|(_, placement, held)| (placement, held)).collect();
             let permits;
             (brick, permits) = self.copy(brick, arrived).await?;
+            for index in &done {
+                self.cache.invalidate(index).await;
+            }
             // The cache evicts lazily; memory is bounded only if it does so before others may go on.
             self.cache.run_pending_tasks().await;
             drop(permits);

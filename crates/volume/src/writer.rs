@@ -43,7 +43,6 @@ pub(crate) struct Level {
     channels: usize,
     shape: Zyx,
     unit: Zyx,
-    in_flight: usize,
 }
 
 /// An array that is open for writing.
@@ -66,20 +65,24 @@ struct Job {
 }
 
 impl Level {
-    pub(crate) fn new(arrays: Vec<ArrayTarget>, channels: usize, cpu: &CpuPool) -> Self {
+    pub(crate) fn new(arrays: Vec<ArrayTarget>, channels: usize) -> Self {
         let spatial = |full: fn(&Layout) -> &[usize]| {
             arrays.first().map_or([1; 3], |array| array.map.spatial(full(&array.layout)))
         };
         let (shape, unit) = (spatial(|layout| &layout.shape), spatial(|layout| &layout.chunk));
-        let bytes = arrays.iter().map(|array| array.layout.codec.decoded_size()).max().unwrap_or(1);
-        Self { in_flight: in_flight(bytes, cpu), arrays, channels, shape, unit }
+        Self { arrays, channels, shape, unit }
     }
 }
 
 impl VolumeWriter {
-    pub(crate) fn new(levels: Vec<Level>, display: Display, cpu: CpuPool, counters: StorageCounters) -> Self {
-        // The finest level has the largest units.
-        let in_flight = levels.iter().map(|level| level.in_flight).min().unwrap_or(1);
+    /// `in_flight` units are encoded and put at one time, of whatever level: the finest has the largest.
+    pub(crate) fn new(
+        levels: Vec<Level>,
+        in_flight: usize,
+        display: Display,
+        cpu: CpuPool,
+        counters: StorageCounters,
+    ) -> Self {
         let permits = Arc::new(Semaphore::new(in_flight));
         Self { shared: Arc::new(Shared { levels, display, cpu, counters, in_flight, permits }) }
     }

@@ -12,6 +12,7 @@ mod memory;
 mod models;
 mod order;
 mod parts;
+mod pyramid;
 mod shapes;
 mod support;
 mod whole;

@@ -129,7 +129,7 @@ fn described(shape: Zyx) -> InputDescription {
     }
 }
 
-fn input_options() -> InputOptions {
+pub(crate) fn input_options() -> InputOptions {
     InputOptions {
         source: "memory://in".into(),
         level: 0,
