@@ -26,8 +26,10 @@ fn amplification(shape: Zyx, chunk: usize, shard: Option<usize>, memory: &str) -
     let scene = Scene::empty();
     let stored = stored(&scene.path("store"), shape, chunk, shard);
     let server = S3Server::start(scene.path("store"), "lab").unwrap();
-    let job = scene.job().keys("--in s3://lab/in.zarr --normalize percentile --block 64 --halo 5 --patch 32 --overlap 10");
-    let job = job.keys("--trim-voxels 5 --requests 32 --compressor none --metrics-json /dev/null").key("--memory", memory);
+    let job =
+        scene.job().keys("--in s3://lab/in.zarr --normalize percentile --block 64 --halo 5 --patch 32 --overlap 10");
+    let job =
+        job.keys("--trim-voxels 5 --requests 32 --compressor none --metrics-json /dev/null").key("--memory", memory);
     let _ = job.variables(server.variables()).end().well();
     server.counts().bytes_sent as f64 / stored as f64
 }

@@ -20,9 +20,24 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Streams a volume through a network and writes the result
     Run(Box<RunCommand>),
+    /// Tells what is stored at a place: axes, levels, chunks, codecs, sizes
+    Inspect(InspectCommand),
     /// Shows, exports and compiles models
     #[command(subcommand)]
     Model(ModelCommand),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectCommand {
+    /// A Zarr array, an OME-Zarr image or a collection of images: URL, path or TensorStore spec
+    #[arg(value_name = "URL|SPEC")]
+    pub(crate) source: String,
+    /// Tell it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do not look for credentials and do not sign requests
+    #[arg(long)]
+    pub(crate) anonymous: bool,
 }
 
 #[derive(Debug, Args)]
@@ -108,7 +123,8 @@ pub(crate) struct RunArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) zarr_format: Option<u8>,
 
-    /// Compression of the output: blosc, zstd or gzip, each with an optional :LEVEL, or none [default: blosc:3]
+    /// Compression of the output: blosc (with zstd), blosc-lz4, blosc-zlib, zstd or gzip, each with an optional :LEVEL, or none
+    /// [default: blosc:3]
     #[arg(long, value_name = "NAME", help_heading = "Data")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) compressor: Option<String>,
@@ -122,6 +138,16 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "HOW", help_heading = "Data")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) downsample: Option<String>,
+
+    /// Do not compute blocks of which no chunk of the input is stored: for networks that make 0 of 0
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Data")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) skip_empty: Option<bool>,
+
+    /// A volume, of any size and kind, that covers the same space: blocks in which it is 0 everywhere are not computed
+    #[arg(long, value_name = "URL|SPEC", help_heading = "Data")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mask: Option<String>,
 
     /// Do not look for credentials and do not sign requests, for public buckets
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Data")]

@@ -10,6 +10,7 @@ use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
 use haloflow_pipeline::pyramid::{Downsampling, Pyramid};
+use haloflow_pipeline::skip::Skip;
 use haloflow_pipeline::{LatticeChoice, Layout, Part, Resources, RunSettings, Values};
 use haloflow_volume::{InputOptions, Levels, Network, OutputRequest, ZarrFormat};
 
@@ -49,6 +50,7 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
         values: values(args, &mut errors),
         resources: resources(args, machine, on_cuda, &mut errors),
         pyramid: pyramid(args, &mut errors),
+        skip: Skip { empty: args.skip_empty.unwrap_or(false), mask: args.mask.clone() },
         part: Part::Whole,
     };
     let engines = engines(args, machine, &run, &devices, &mut errors);

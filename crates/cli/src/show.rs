@@ -124,6 +124,10 @@ fn write_report(text: &mut String, report: &Report) -> std::fmt::Result {
         work.short_batches,
         work.lattice
     )?;
+    let skipped = work.skipped;
+    if skipped.empty + skipped.masked > 0 {
+        writeln!(text, "            {} blocks skipped as empty, {} as masked", skipped.empty, skipped.masked)?;
+    }
     for (name, reading) in report.stages.named() {
         let (working, waiting) = (reading.working_seconds, reading.waiting_seconds);
         writeln!(text, "  {name:<9} {working:>9.2} s working {waiting:>9.2} s waiting  {:>8} items", reading.items)?;

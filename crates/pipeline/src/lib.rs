@@ -19,6 +19,7 @@ pub mod progress;
 pub mod pyramid;
 pub mod report;
 pub mod settings;
+pub mod skip;
 pub mod statistics;
 pub mod trace;
 

@@ -56,6 +56,9 @@ pub(crate) fn split(total: u64, demand: &Demand<'_>) -> Result<(Column, MemorySp
     let slots = demand.slots as u64 * demand.spec.slot_bytes() as u64;
     let rest = total.saturating_sub(slots + demand.transfer);
     let footprint = Footprint { input: demand.input_bytes, tile: demand.tile_bytes, batch: demand.spec.batch };
+    if slots + demand.transfer > total {
+        return Err(too_little(total, slots, demand, demand.plan.need(NARROWEST, &footprint)));
+    }
     // Room beyond the need lets reading run ahead: better a column that leaves as much again.
     for ahead in [2, 1] {
         for column in candidates(demand, rest / 2) {

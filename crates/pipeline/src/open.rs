@@ -9,6 +9,7 @@ use crate::memory::{Demand, MemorySplit, split};
 use crate::normalise::{Normalisation, Normaliser};
 use crate::report::{InputReport, OutputReport, Report, WorkReport};
 use crate::settings::{LatticeChoice, RunSettings};
+use crate::skip::skip;
 use crate::whole::{pass_bytes, whole_moments, whole_percentiles};
 
 /// What is known once the input has been opened and the outputs have been checked.
@@ -40,6 +41,7 @@ pub(crate) async fn open(
     let geometry = settings.layout.geometry(lattice, reader.shape(), Some(output.unit()));
     let output = output.with_pyramid(settings.pyramid.levels, geometry.tile).map_err(told)?;
     let plan = settings.part.of(Plan::new(geometry).map_err(|error| Fault::geometry(&error))?);
+    let (plan, skipped) = skip(plan, settings, &reader, (environment, &cpu)).await?;
     report.input = InputReport {
         url: reader.description().url.clone(),
         shape: reader.shape(),
@@ -56,6 +58,7 @@ pub(crate) async fn open(
         lattice: if lattice == LatticeChoice::Volume { "volume" } else { "block" }.into(),
         patch: geometry.patch,
         block: geometry.tile,
+        skipped,
         ..WorkReport::default()
     };
     Ok(Opened { reader, output, plan, cpu })

@@ -8,6 +8,7 @@ use crate::cast::CastCounts;
 use crate::fault::Fault;
 use crate::memory::MemorySplit;
 use crate::meter::{Meters, Reading};
+use crate::skip::SkippedReport;
 
 /// The report of a run, complete or not. What was not reached is empty or zero.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -99,6 +100,8 @@ pub struct WorkReport {
     pub blocks: u64,
     /// Blocks of the run.
     pub blocks_total: u64,
+    /// Blocks that were not computed, by the reason.
+    pub skipped: SkippedReport,
     /// Patches merged.
     pub patches: u64,
     /// Patches of the whole run.

@@ -9,6 +9,7 @@ use crate::cut::Padding;
 use crate::fault::{Fault, FaultKind, Stage};
 use crate::normalise::Normalisation;
 use crate::pyramid::Pyramid;
+use crate::skip::Skip;
 
 /// Everything that a run is told. What runs the network is told apart, by the engines' factories.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct RunSettings {
     pub resources: Resources,
     /// The coarser levels of the result.
     pub pyramid: Pyramid,
+    /// What of that need not be computed.
+    pub skip: Skip,
     /// Which part of the volume is computed.
     pub part: Part,
 }

@@ -53,6 +53,10 @@ impl UnitSource {
         Self { layout: Arc::new(layout), location, cpu, counters, requests, permits, indexes }
     }
 
+    pub(crate) fn location(&self) -> &Location {
+        &self.location
+    }
+
     /// The same source with at most so many requests, but at least one.
     pub(crate) fn with_requests(&self, requests: usize) -> Self {
         let requests = requests_within_memory(requests, &self.layout);
@@ -141,8 +145,7 @@ impl UnitSource {
         let shard: Vec<u64> = parts.clone().map(|(index, count)| index / *count as u64).collect();
         let place = parts.fold(0, |place, (index, count)| place * *count as u64 + index % *count as u64);
         let key = self.layout.key(&shard);
-        let load = self.load_index(shards, &key);
-        let entries = self.indexes.try_get_with(shard, load).await.map_err(|error| (*error).clone())?;
+        let entries = self.index(shards, &shard).await?;
         let entry = entries.and_then(|entries| entries.get(usize::try_from(place).ok()?).copied().flatten());
         let Some((offset, length)) = entry else { return Ok((key, None)) };
         let name = || format!("the shard {}", self.location.url_of(&key));
@@ -165,6 +168,17 @@ impl UnitSource {
             ))),
             None => Err(VolumeError::data(format!("{} vanished while it was being read", name()))),
         }
+    }
+
+    /// The index of a shard, which is fetched once while the cache keeps it; `None` if there is no such shard.
+    pub(crate) async fn index(
+        &self,
+        shards: &ShardLayout,
+        shard: &[u64],
+    ) -> Result<Option<Arc<ShardIndex>>, VolumeError> {
+        let key = self.layout.key(shard);
+        let load = self.load_index(shards, &key);
+        self.indexes.try_get_with(shard.to_vec(), load).await.map_err(|error| (*error).clone())
     }
 
     async fn load_index(&self, shards: &ShardLayout, key: &str) -> Result<Option<Arc<ShardIndex>>, VolumeError> {

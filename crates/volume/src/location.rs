@@ -30,6 +30,23 @@ pub(crate) struct Location {
     pub(crate) counters: StorageCounters,
 }
 
+/// An object below a location.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    /// Relative to the location.
+    pub(crate) key: String,
+    /// Bytes.
+    pub(crate) size: u64,
+}
+
+impl Stored {
+    /// Whether it describes an array or a group rather than holding voxels.
+    pub(crate) fn is_metadata(&self) -> bool {
+        let name = self.key.rsplit('/').next().unwrap_or_default();
+        [".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json"].contains(&name)
+    }
+}
+
 /// The address at which clouds tell their machines which credentials to use.
 const MACHINE_METADATA: &str = "169.254.169.254";
 
@@ -133,6 +150,34 @@ impl Location {
             }
         });
         found.await.map_err(|failed| self.failed("list", "", failed))
+    }
+
+    /// Every object below this location.
+    ///
+    /// # Errors
+    /// `Unavailable` if the store fails, or cannot list, as web servers cannot.
+    pub(crate) async fn list(&self) -> Result<Vec<Stored>, VolumeError> {
+        if self.read_only {
+            return Err(VolumeError::new(
+                VolumeErrorKind::Unavailable,
+                format!("{} is on a web server, which does not list what it has", self.url),
+            ));
+        }
+        let listed = persist(&self.store, &self.counters, || async move {
+            self.counters.asked();
+            let objects = self.store.objects.list(Some(&self.root)).map_ok(|meta| {
+                let parts: Vec<String> = meta
+                    .location
+                    .prefix_match(&self.root)
+                    .into_iter()
+                    .flatten()
+                    .map(|part| part.as_ref().to_owned())
+                    .collect();
+                Stored { key: parts.join("/"), size: meta.size }
+            });
+            objects.try_collect().await
+        });
+        listed.await.map_err(|failed| self.failed("list", "", failed))
     }
 
     /// Deletes everything below this location, and nothing else.

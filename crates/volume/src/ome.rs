@@ -138,6 +138,15 @@ pub(crate) fn collection(attributes: &Value) -> Option<&'static str> {
     kinds.iter().find(|(key, _)| has(attributes, key)).map(|(_, what)| *what)
 }
 
+/// The paths in a collection that its metadata names; of a bioformats2raw collection the first image, which is always there.
+pub(crate) fn members(attributes: &Value) -> Vec<String> {
+    let ome = if attributes["ome"].is_object() { &attributes["ome"] } else { attributes };
+    let lists = [&ome["plate"]["wells"], &ome["well"]["images"]];
+    let paths = lists.into_iter().filter_map(Value::as_array).flatten().filter_map(|member| member["path"].as_str());
+    let paths: Vec<String> = paths.map(str::to_owned).collect();
+    if paths.is_empty() && !ome["bioformats2raw.layout"].is_null() { vec!["0".to_owned()] } else { paths }
+}
+
 /// Whether a group's attributes say that it is an image, in any version.
 pub(crate) fn is_image(attributes: &Value) -> bool {
     has(attributes, "multiscales")

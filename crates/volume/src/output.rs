@@ -32,7 +32,7 @@ pub struct OutputRequest {
     pub shard: Option<Zyx>,
     /// Version of the Zarr format; unset is v3, or what a spec says.
     pub format: Option<ZarrFormat>,
-    /// `blosc`, `zstd`, `gzip`, each optionally with `:LEVEL`, or `none`; unset is Zstandard in blosc at level 3.
+    /// `blosc` (with Zstandard), `blosc-lz4`, `blosc-zlib`, `zstd`, `gzip`, each optionally with `:LEVEL`, or `none`; unset is `blosc:3`.
     pub compressor: Option<String>,
     /// Time point to write; unset is 0 in a new array and `input_t` where a spec gives the shape.
     pub t: Option<usize>,

@@ -79,7 +79,7 @@ impl VolumeReader {
     /// `Unavailable` if the store cannot be reached.
     pub async fn open(options: &InputOptions, environment: &Environment, cpu: &CpuPool) -> Result<Self, VolumeError> {
         let counters = StorageCounters::default();
-        let Input { location, layout, map, description } = Input::open(options, environment, &counters).await?;
+        let Input { location, layout, map, description, .. } = Input::open(options, environment, &counters).await?;
         let source = UnitSource::new(layout, location, cpu.clone(), options.requests);
         let (t, c) = (options.t, options.c.clone());
         let shared = Shared { source, map, description, counters, cpu: cpu.clone(), t, c };
@@ -210,6 +210,19 @@ impl VolumeReader {
             self.cache.run_pending_tasks().await;
             drop(permits);
         }
+    }
+
+    pub(crate) fn source(&self) -> &UnitSource {
+        &self.shared.source
+    }
+
+    pub(crate) fn map(&self) -> AxisMap {
+        self.shared.map
+    }
+
+    /// The time point and the channels that are read.
+    pub(crate) fn selection(&self) -> (usize, &[usize]) {
+        (self.shared.t, &self.shared.c)
     }
 
     async fn cached(&self, index: Vec<u64>) -> Result<Held, VolumeError> {

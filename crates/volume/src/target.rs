@@ -237,7 +237,7 @@ fn blueprint(
     let extent = map.spatial(&axes.iter().map(|axis| axis.size).collect::<Vec<_>>());
     let chunk = chunk_shape(request.chunk, request.shard, input_map.spatial(&input.chunk), request.block, extent);
     check_shard(chunk, request.shard)?;
-    let compressor = request.compressor.as_deref().map_or(Ok(Compressor::Blosc(3)), Compressor::read)?;
+    let compressor = request.compressor.as_deref().map_or(Ok(Compressor::Blosc("zstd", 3)), Compressor::read)?;
     let separator = if format == ZarrFormat::V2 && spec.is_some() { "." } else { "/" };
     Ok(Blueprint { format, axes, map, element, chunk, shard: request.shard, compressor, given, separator })
 }

@@ -14,5 +14,6 @@ mod order;
 mod parts;
 mod pyramid;
 mod shapes;
+mod skip;
 mod support;
 mod whole;

@@ -11,6 +11,7 @@ use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
 use haloflow_pipeline::pyramid::Pyramid;
+use haloflow_pipeline::skip::Skip;
 use haloflow_pipeline::{Fault, Layout, Part, Report, Resources, Run, RunSettings, Values};
 use haloflow_volume::{
     AlignedBytes, AxisInfo, AxisKind, CpuPool, Element, Environment, InputDescription, InputOptions, OutputPlan,
@@ -86,6 +87,34 @@ pub(crate) async fn store(environment: &Environment, url: &str, volume: &Volume,
     // One tile that holds the whole volume: it starts and ends with the volume.
     writer.write(whole, volume.channels.clone()).await.unwrap();
     assert_eq!(unit, chunk);
+}
+
+/// Stores `volume` in chunks of which none that is zero everywhere is stored. The volume is a whole number of units.
+pub(crate) async fn store_sparse(
+    environment: &Environment,
+    url: &str,
+    volume: &Volume,
+    chunk: Zyx,
+    shard: Option<Zyx>,
+) {
+    let mut request = request(url);
+    (request.element, request.chunk, request.shard) = (Some(volume.element), Some(chunk), shard);
+    let plan = OutputPlan::check(request, &described(volume.shape), environment, &cpu()).await.unwrap();
+    let unit = plan.unit();
+    let writer = plan.create(1, Value::Null).await.unwrap();
+    let whole = Box3::of_shape(volume.shape);
+    let size = volume.element.size();
+    for cell in whole.cells(unit).indices() {
+        let tile = Box3::of_cell(cell, unit).intersect(&whole);
+        let [_, height, width] = volume.shape;
+        let bytes: Vec<u8> = tile
+            .indices()
+            .flat_map(|[z, y, x]| volume.channels[0][((z * height + y) * width + x) * size..][..size].to_vec())
+            .collect();
+        if bytes.iter().any(|byte| *byte != 0) {
+            writer.write(tile, vec![AlignedBytes::from_slice(&bytes)]).await.unwrap();
+        }
+    }
 }
 
 /// Loads all channels of the volume at `url`.
@@ -202,6 +231,7 @@ pub(crate) fn settings(layout: Layout, values: Values, batch: usize) -> RunSetti
         values,
         resources,
         pyramid: Pyramid::default(),
+        skip: Skip::default(),
         part: Part::Whole,
     }
 }
