@@ -4,6 +4,7 @@
 mod bad_network;
 mod broken_data;
 mod golden;
+mod inspect;
 mod interop;
 mod main_job;
 mod memory;
