@@ -2,5 +2,6 @@
 //! back whole.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod faults;
 pub mod s3;
 pub mod volume;

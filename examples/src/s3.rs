@@ -1,6 +1,6 @@
 //! An S3 server in this process, on loopback: the real protocol over real TCP, without an account.
 //!
-//! It serves a folder, one sub-folder per bucket, and checks the signature of every request.
+//! It serves a folder, one sub-folder per bucket, and checks the signature of every request. A script may have some of them fail.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::CONTENT_LENGTH;
+use hyper::header::{CONTENT_LENGTH, RANGE};
 use hyper::service::Service;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -25,15 +25,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::faults::{Ended, Fault, Faults, Script, SharedFaults, is_of_body, maim};
+
 const ACCESS_KEY: &str = "haloflow-test-key";
 const SECRET_KEY: &str = "haloflow-test-secret";
 const REGION: &str = "us-east-1";
 
 /// An S3 server on `127.0.0.1`, on a port and a thread of its own. Dropping it cuts its connections and joins the thread.
-#[derive(Debug)]
 pub struct S3Server {
     address: SocketAddr,
     counts: Arc<Counts>,
+    faults: SharedFaults,
     stop: CancellationToken,
     thread: Option<JoinHandle<()>>,
 }
@@ -69,7 +71,18 @@ impl S3Server {
     /// # Errors
     /// If the bucket's folder cannot be made, or the system gives no port or no thread.
     pub fn start(root: impl AsRef<Path>, bucket: &str) -> Result<Self> {
-        let root = root.as_ref();
+        Self::serve(root.as_ref(), bucket, None)
+    }
+
+    /// As [`start`](Self::start), with requests that fail as `script` wants it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_faulty(root: impl AsRef<Path>, bucket: &str, script: Box<Script>) -> Result<Self> {
+        Self::serve(root.as_ref(), bucket, Some(Arc::new(Faults::new(script))))
+    }
+
+    fn serve(root: &Path, bucket: &str, faults: SharedFaults) -> Result<Self> {
         let folder = root.join(bucket);
         std::fs::create_dir_all(&folder).with_context(|| format!("the bucket {} cannot be made", folder.display()))?;
         let files = s3s_fs::FileSystem::new(root);
@@ -78,7 +91,7 @@ impl S3Server {
         let mut service = S3ServiceBuilder::new(files);
         service.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
         let counts = Arc::new(Counts::default());
-        let service = Counted { inner: service.build(), counts: Arc::clone(&counts) };
+        let service = Counted { inner: service.build(), counts: Arc::clone(&counts), faults: faults.clone() };
 
         // Bound here and not on the runtime: the caller may be on one of its own, and may connect as soon as this returns.
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("the S3 server found no free port")?;
@@ -91,7 +104,7 @@ impl S3Server {
         let serving = move || runtime.block_on(serve(listener, service, stopped));
         let thread = std::thread::Builder::new().name("s3-server".into()).spawn(serving);
         let thread = thread.context("the S3 server's thread cannot be started")?;
-        Ok(Self { address, counts, stop, thread: Some(thread) })
+        Ok(Self { address, counts, faults, stop, thread: Some(thread) })
     }
 
     /// The URL that clients connect to, such as `http://127.0.0.1:40123`.
@@ -114,6 +127,12 @@ impl S3Server {
             ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "false"),
         ];
         variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    }
+
+    /// How many requests have failed as the script wanted it.
+    #[must_use]
+    pub fn injected(&self) -> usize {
+        self.faults.as_ref().map_or(0, |faults| faults.injected())
     }
 
     /// What has been done so far.
@@ -167,24 +186,51 @@ async fn serve_connection(socket: TcpStream, service: Counted) {
 struct Counted {
     inner: S3Service,
     counts: Arc<Counts>,
+    faults: SharedFaults,
 }
 
+/// The body of an answer.
+pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
 impl Service<Request<Incoming>> for Counted {
-    type Response = Response<UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>>;
-    type Error = s3s::HttpError;
+    type Response = Response<AnswerBody>;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.counts.request(&request);
         let counts = Arc::clone(&self.counts);
-        let answer = Service::call(&self.inner, request);
+        let count_data = move |frame: hyper::body::Frame<Bytes>| {
+            counts.bytes_sent.fetch_add(frame.data_ref().map_or(0, Bytes::len) as u64, Ordering::Relaxed);
+            frame
+        };
+        let fault = self.faults.as_ref().and_then(|faults| faults.of_request(&request));
+        let inner = self.inner.clone();
         Box::pin(async move {
-            let count_data = move |frame: hyper::body::Frame<Bytes>| {
-                counts.bytes_sent.fetch_add(frame.data_ref().map_or(0, Bytes::len) as u64, Ordering::Relaxed);
-                frame
+            if let Some(answer) = fault.and_then(Fault::answer) {
+                // What is sent is taken in first, as a store does it.
+                drop(request.into_body().collect().await);
+                return Ok(answer.map(|body| body.map_err(|never| match never {}).boxed_unsync()));
+            }
+            if fault == Some(Fault::Reset) {
+                return Err(Box::new(Ended) as _);
+            }
+            let answer = Service::call(&inner, request).await?;
+            let answer = answer.map(|body| body.map_err(Into::into).boxed_unsync());
+            let answer = match fault {
+                Some(Fault::LostReply) => return Err(Box::new(Ended) as _),
+                Some(fault) if is_of_body(fault) => maim(answer, fault).await,
+                _ => answer,
             };
-            Ok(answer.await?.map(|body| body.map_frame(count_data).boxed_unsync()))
+            Ok(answer.map(|body| body.map_frame(count_data).boxed_unsync()))
         })
+    }
+}
+
+impl Faults {
+    fn of_request(&self, request: &Request<Incoming>) -> Option<Fault> {
+        let range = request.headers().get(RANGE).and_then(|range| range.to_str().ok()).unwrap_or_default();
+        self.of(request.method(), request.uri().path(), range)
     }
 }
 

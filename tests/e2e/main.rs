@@ -1,14 +1,18 @@
 //! The binary from end to end: a child process with real files, S3 over TCP and TorchScript modules.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop on what it did not expect")]
 
+mod bad_network;
 mod broken_data;
 mod golden;
+mod inspect;
+mod interop;
 mod main_job;
 mod memory;
 mod misbehaving_models;
 mod model_forms;
 mod odd_uses;
 mod predecessor;
+mod read_once;
 mod refusals;
 mod reports;
 mod signals;

@@ -20,9 +20,24 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Streams a volume through a network and writes the result
     Run(Box<RunCommand>),
+    /// Tells what is stored at a place: axes, levels, chunks, codecs, sizes
+    Inspect(InspectCommand),
     /// Shows, exports and compiles models
     #[command(subcommand)]
     Model(ModelCommand),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectCommand {
+    /// A Zarr array, an OME-Zarr image or a collection of images: URL, path or TensorStore spec
+    #[arg(value_name = "URL|SPEC")]
+    pub(crate) source: String,
+    /// Tell it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do not look for credentials and do not sign requests
+    #[arg(long)]
+    pub(crate) anonymous: bool,
 }
 
 #[derive(Debug, Args)]
@@ -108,10 +123,36 @@ pub(crate) struct RunArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) zarr_format: Option<u8>,
 
-    /// Compression of the output: blosc, zstd or gzip, each with an optional :LEVEL, or none [default: blosc:3]
+    /// Compression of the output: blosc (with zstd), blosc-lz4, blosc-zlib, zstd or gzip, each with an optional :LEVEL, or none
+    /// [default: blosc:3]
     #[arg(long, value_name = "NAME", help_heading = "Data")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) compressor: Option<String>,
+
+    /// Levels of the result's pyramid, full resolution counted, or auto: written in the same pass [default: 1]
+    #[arg(long, value_name = "N|auto", help_heading = "Data")]
+    #[serde(deserialize_with = "word", skip_serializing_if = "Option::is_none")]
+    pub(crate) pyramid: Option<String>,
+
+    /// How the voxels of a coarser level are made: mean (intensities), mode (labels) or max (masks) [default: mean]
+    #[arg(long, value_name = "HOW", help_heading = "Data")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) downsample: Option<String>,
+
+    /// Do not compute blocks of which no chunk of the input is stored: for networks that make 0 of 0
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Data")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) skip_empty: Option<bool>,
+
+    /// A volume, of any size and kind, that covers the same space: blocks in which it is 0 everywhere are not computed
+    #[arg(long, value_name = "URL|SPEC", help_heading = "Data")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mask: Option<String>,
+
+    /// Do not look for credentials and do not sign requests, for public buckets
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Data")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) anonymous: Option<bool>,
 
     /// The network: a bundle (folder or zip), a TorchScript module, an AOTInductor package, an exported program, a BioImage.IO
     /// folder, or weights with --model-type. Modules and packages are code: name only what you trust
@@ -329,6 +370,16 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Resources")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) requests: Option<usize>,
+
+    /// Seconds for which a storage request that failed is repeated [default: 300]
+    #[arg(long, value_name = "SECONDS", help_heading = "Resources")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) request_deadline: Option<f64>,
+
+    /// Seconds without a byte after which a storage request counts as failed [default: 60]
+    #[arg(long, value_name = "SECONDS", help_heading = "Resources")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stall_timeout: Option<f64>,
 
     /// Write the report as JSON, also if the run fails
     #[arg(long, value_name = "FILE", help_heading = "Reporting")]

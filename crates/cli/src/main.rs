@@ -6,6 +6,7 @@ mod args;
 mod compile;
 mod config;
 mod exit;
+mod inspect;
 mod logging;
 mod machine;
 mod metrics;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     });
     match cli.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { command: Command::Run(command) }) => run::run(&command),
+        Ok(Cli { command: Command::Inspect(command) }) => inspect::run(&command),
         Ok(Cli { command: Command::Model(command) }) => model_command::run(&command),
         // Help and version are printed to standard output and end well.
         Err(error) if !error.use_stderr() => {

@@ -72,7 +72,7 @@ async fn execute(args: RunArgs, bars: &MultiProgress) -> ExitCode {
     let run = Run {
         settings: settings.run,
         // The environment is read here and nowhere else.
-        environment: Environment::new(std::env::vars()),
+        environment: Environment::with_network(std::env::vars(), settings.network),
         factories: factories.collect(),
         cancel,
         progress: Arc::clone(&progress),

@@ -9,13 +9,15 @@ use haloflow_geometry::Seam;
 use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
+use haloflow_pipeline::pyramid::{Downsampling, Pyramid};
+use haloflow_pipeline::skip::Skip;
 use haloflow_pipeline::{LatticeChoice, Layout, Part, Resources, RunSettings, Values};
-use haloflow_volume::{InputOptions, OutputRequest, ZarrFormat};
+use haloflow_volume::{InputOptions, Levels, Network, OutputRequest, ZarrFormat};
 
 use crate::args::RunArgs;
 use crate::compile::{Compiling, Wish};
 use crate::machine::Machine;
-use crate::typed::{BatchSize, Errors, MOST, choose, count, percentage, triple};
+use crate::typed::{BatchSize, Errors, MOST, choose, count, percentage, seconds, triple};
 
 /// The most threads that the pool may have.
 const MOST_THREADS: usize = 1024;
@@ -28,6 +30,7 @@ pub(crate) struct Settings {
     pub(crate) engines: Vec<TorchOptions>,
     /// Whether the batch is still to be found, by trying what fits.
     pub(crate) find_batch: bool,
+    pub(crate) network: Network,
     /// Between two samples of the progress.
     pub(crate) metrics_interval: Duration,
 }
@@ -49,6 +52,8 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
         layout: layout(args, &mut errors),
         values: values(args, &mut errors),
         resources: resources(args, machine, on_cuda, &mut errors),
+        pyramid: pyramid(args, &mut errors),
+        skip: Skip { empty: args.skip_empty.unwrap_or(false), mask: args.mask.clone() },
         part: Part::Whole,
     };
     let engines = engines(args, machine, &run, &devices, &mut errors);
@@ -57,18 +62,18 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
     {
         errors.tell(&fault.message);
     }
-    let metrics_interval = metrics_interval(args.metrics_interval.unwrap_or(0.5), &mut errors);
+    let metrics_interval = seconds("metrics-interval", args.metrics_interval, 0.5, &mut errors);
+    let network = network(args, &mut errors);
     let find_batch = matches!(args.batch, Some(BatchSize::Found(_)));
-    errors.into_result(Settings { run, engines, find_batch, metrics_interval })
+    errors.into_result(Settings { run, engines, find_batch, network, metrics_interval })
 }
 
-fn metrics_interval(seconds: f64, errors: &mut Errors) -> Duration {
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(interval) if seconds > 0.0 => interval,
-        _ => {
-            errors.tell(&format!("`metrics-interval` is {seconds}; it must be a number of seconds above 0"));
-            Duration::from_millis(500)
-        }
+fn network(args: &RunArgs, errors: &mut Errors) -> Network {
+    Network {
+        requests: args.requests.unwrap_or(64).max(1),
+        deadline: seconds("request-deadline", args.request_deadline, 300.0, errors),
+        stall: seconds("stall-timeout", args.stall_timeout, 60.0, errors),
+        anonymous: args.anonymous.unwrap_or(false),
     }
 }
 
@@ -164,6 +169,21 @@ fn output(args: &RunArgs, errors: &mut Errors) -> OutputRequest {
         block: None,
         provenance: serde_json::json!({ "model": args.model }),
     }
+}
+
+fn pyramid(args: &RunArgs, errors: &mut Errors) -> Pyramid {
+    let levels = match (args.pyramid.as_deref(), args.pyramid.as_deref().map(str::parse)) {
+        (None, _) | (_, Some(Ok(1))) => Levels::One,
+        (Some("auto"), _) => Levels::Auto,
+        (_, Some(Ok(count @ 1..))) => Levels::Count(count),
+        (typed, _) => {
+            let typed = typed.unwrap_or_default();
+            errors.tell(&format!("`pyramid` is {typed}; give a number of levels of at least 1, or auto"));
+            Levels::One
+        }
+    };
+    let methods = [("mean", Downsampling::Mean), ("mode", Downsampling::Mode), ("max", Downsampling::Max)];
+    Pyramid { levels, method: choose("downsample", args.downsample.as_deref().unwrap_or("mean"), &methods, errors) }
 }
 
 fn layout(args: &RunArgs, errors: &mut Errors) -> Layout {
@@ -416,10 +436,24 @@ mod tests {
     }
 
     #[test]
+    fn a_pyramid_is_a_number_of_levels_or_auto() {
+        let of = |line: &str| settings(&args(line), &MACHINE).map(|settings| settings.run.pyramid);
+        assert_eq!(of("").unwrap(), Pyramid::default());
+        assert_eq!(of("--pyramid auto").unwrap().levels, Levels::Auto);
+        let pyramid = of("--pyramid 3 --downsample mode").unwrap();
+        assert_eq!((pyramid.levels, pyramid.method), (Levels::Count(3), Downsampling::Mode));
+        for wrong in ["--pyramid 0", "--pyramid many", "--downsample median"] {
+            assert!(of(wrong).unwrap_err()[0].contains("; "), "{wrong}");
+        }
+    }
+
+    #[test]
     fn an_interval_is_above_zero() {
-        for wrong in ["0", "nan", "inf"] {
-            let told = settings(&args(&format!("--metrics-interval {wrong}")), &MACHINE).unwrap_err();
-            assert!(told[0].starts_with("`metrics-interval` is "), "{told:?}");
+        for key in ["metrics-interval", "request-deadline", "stall-timeout"] {
+            for wrong in ["0", "nan", "inf"] {
+                let told = settings(&args(&format!("--{key} {wrong}")), &MACHINE).unwrap_err();
+                assert!(told[0].starts_with(&format!("`{key}` is ")), "{told:?}");
+            }
         }
     }
 }

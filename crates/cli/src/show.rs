@@ -124,6 +124,10 @@ fn write_report(text: &mut String, report: &Report) -> std::fmt::Result {
         work.short_batches,
         work.lattice
     )?;
+    let skipped = work.skipped;
+    if skipped.empty + skipped.masked > 0 {
+        writeln!(text, "            {} blocks skipped as empty, {} as masked", skipped.empty, skipped.masked)?;
+    }
     for (name, reading) in report.stages.named() {
         let (working, waiting) = (reading.working_seconds, reading.waiting_seconds);
         writeln!(text, "  {name:<9} {working:>9.2} s working {waiting:>9.2} s waiting  {:>8} items", reading.items)?;
@@ -137,6 +141,10 @@ fn write_report(text: &mut String, report: &Report) -> std::fmt::Result {
         HumanBytes(written.bytes_written),
         written.objects_written
     )?;
+    let (retries, throttled) = (read.retries + written.retries, read.throttled + written.throttled);
+    if retries > 0 {
+        writeln!(text, "            {retries} requests repeated, {throttled} of them because the store throttled")?;
+    }
     let voxels = &report.voxels;
     writeln!(
         text,

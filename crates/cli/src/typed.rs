@@ -1,5 +1,7 @@
 //! Reading values, and collecting what is wrong with them.
 
+use std::time::Duration;
+
 use haloflow_geometry::Zyx;
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +76,18 @@ pub(crate) fn count(key: &str, typed: Option<usize>, default: usize, most: usize
         _ => {}
     }
     typed.unwrap_or(default).clamp(1, most)
+}
+
+/// A time above zero, given in seconds.
+pub(crate) fn seconds(key: &str, typed: Option<f64>, default: f64, errors: &mut Errors) -> Duration {
+    let seconds = typed.unwrap_or(default);
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(time) if seconds > 0.0 => time,
+        _ => {
+            errors.tell(&format!("`{key}` is {seconds}; it must be a number of seconds above 0"));
+            Duration::from_secs(1)
+        }
+    }
 }
 
 /// One of several words. Something is returned for a wrong word too, so that all errors can be told.

@@ -132,6 +132,25 @@ impl Plan {
         }
     }
 
+    /// Whether no later step reads any voxel of `cell`, of which `step` reads some; told for all tiles, selected or not.
+    ///
+    /// Along each axis reads begin ever later, and a step's read is a product: the last step that reads a cell is the product of
+    /// the last on each axis. Columns that lie behind count as later, so that what they share with this one may be kept for them.
+    #[must_use]
+    pub fn is_last_to_read(&self, step: &Step, cell: &Box3) -> bool {
+        let last = |axis: usize| {
+            let plan = &self.axes()[axis];
+            let next = match self.geometry().lattice {
+                Lattice::Volume => plan.patches().get(step.patches[axis].end).map(|patch| patch.start),
+                Lattice::Block { .. } => {
+                    (step.tiles[axis].end < plan.tiles().len()).then(|| plan.tile_box(step.tiles[axis].end).start)
+                }
+            };
+            next.is_none_or(|start| start >= cell.stop[axis])
+        };
+        (0..3).all(last)
+    }
+
     /// The selected tiles whose first patch in plan order is in `step`.
     pub fn opened_by(&self, step: &Step) -> impl Iterator<Item = Zyx> + use<'_> {
         self.selected(&self.opened(step))

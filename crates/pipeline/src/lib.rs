@@ -16,8 +16,10 @@ pub mod memory;
 pub mod meter;
 pub mod normalise;
 pub mod progress;
+pub mod pyramid;
 pub mod report;
 pub mod settings;
+pub mod skip;
 pub mod statistics;
 pub mod trace;
 

@@ -1,7 +1,7 @@
 //! How the memory of a run is split, settled before it starts.
 
 use haloflow_engine::EngineSpec;
-use haloflow_geometry::{Column, Footprint, Plan};
+use haloflow_geometry::{Column, Footprint, Lattice, Plan};
 use serde::Serialize;
 
 use crate::fault::{Fault, FaultKind, Stage};
@@ -21,6 +21,8 @@ pub struct MemorySplit {
     pub slots: u64,
     /// Decoded chunks that are kept for the next step.
     pub cache: u64,
+    /// What has to be kept so that every chunk of a column is read once: with a smaller cache some are read again.
+    pub kept: u64,
     /// Encoded and decoded chunks on their way from and to storage.
     pub transfer: u64,
     /// Input of steps, accumulators and finished tiles.
@@ -54,14 +56,26 @@ pub(crate) fn split(total: u64, demand: &Demand<'_>) -> Result<(Column, MemorySp
     let slots = demand.slots as u64 * demand.spec.slot_bytes() as u64;
     let rest = total.saturating_sub(slots + demand.transfer);
     let footprint = Footprint { input: demand.input_bytes, tile: demand.tile_bytes, batch: demand.spec.batch };
-    // Room beyond the need lets reading run ahead and is for the cache: better a column that leaves half of the memory.
-    for share in [rest / 2, rest] {
-        for column in candidates(demand, rest / 4) {
-            if let Some(need) = demand.plan.need_within(column, &footprint, share) {
-                let cache = (rest / 4).min((rest - need) / 2);
-                let transfer = demand.transfer;
-                return Ok((column, MemorySplit { total, slots, cache, transfer, leases: rest - cache, need }));
+    if slots + demand.transfer > total {
+        return Err(too_little(total, slots, demand, demand.plan.need(NARROWEST, &footprint)));
+    }
+    // Room beyond the need lets reading run ahead: better a column that leaves as much again.
+    for ahead in [2, 1] {
+        for column in candidates(demand, rest / 2) {
+            let kept = kept_bytes(demand, column);
+            let cache = kept.min(rest / 2);
+            if let Some(need) = demand.plan.need_within(column, &footprint, (rest - cache) / ahead) {
+                let (leases, transfer) = (rest - cache, demand.transfer);
+                return Ok((column, MemorySplit { total, slots, cache, kept, transfer, leases, need }));
             }
+        }
+    }
+    // Whatever is left beyond the need is shared.
+    for column in candidates(demand, 0) {
+        if let Some(need) = demand.plan.need_within(column, &footprint, rest) {
+            let kept = kept_bytes(demand, column);
+            let (cache, transfer) = (kept.min((rest - need) / 2), demand.transfer);
+            return Ok((column, MemorySplit { total, slots, cache, kept, transfer, leases: rest - cache, need }));
         }
     }
     Err(too_little(total, slots, demand, demand.plan.need(NARROWEST, &footprint)))
@@ -132,14 +146,42 @@ fn sizes(tiles: usize) -> Vec<usize> {
     sizes
 }
 
-/// The input that has to be kept so that a column's chunks are read once.
+/// The decoded chunks that have to be kept so that those of a column are read once: what a layer of reads along z shares with the
+/// next one, over the whole column; what a row shares with the next one; and the reads that are under way.
 fn kept_bytes(demand: &Demand<'_>, column: Column) -> u64 {
+    let [z, y, x] = std::array::from_fn(|axis| Reads::along(demand, axis));
     let geometry = demand.plan.geometry();
-    let depth = geometry.patch[0].max(demand.unit[0]) + demand.unit[0];
     let side = |axis: usize, tiles: usize| {
         (tiles * geometry.tile[axis] + geometry.patch[axis]).min(geometry.volume[axis]) + demand.unit[axis]
     };
-    (depth.min(geometry.volume[0]) * side(1, column.y) * side(2, column.x)) as u64 * demand.input_bytes
+    let (high, wide) = (side(1, column.y), side(2, column.x));
+    let single = matches!(geometry.lattice, Lattice::Block { .. });
+    let (row, next) = if single { (x.longest, x.shared) } else { (wide, 0) };
+    let voxels = z.shared * high * wide + z.longest * (y.shared * wide + y.longest * next + 2 * y.longest * row);
+    voxels as u64 * demand.input_bytes
+}
+
+/// The reads of steps along one axis, in whole chunks.
+struct Reads {
+    /// Voxels of the longest.
+    longest: usize,
+    /// Most voxels that two neighbours share.
+    shared: usize,
+}
+
+impl Reads {
+    fn along(demand: &Demand<'_>, axis: usize) -> Self {
+        let (plan, unit) = (&demand.plan.axes()[axis], demand.unit[axis].max(1));
+        let whole = |range: std::ops::Range<usize>| range.start / unit * unit..range.end.div_ceil(unit) * unit;
+        let reads: Vec<_> = match demand.plan.geometry().lattice {
+            Lattice::Volume => {
+                plan.patches().iter().map(|patch| whole(patch.start..patch.start + patch.valid)).collect()
+            }
+            Lattice::Block { .. } => (0..plan.tiles().len()).map(|tile| whole(plan.tile_box(tile))).collect(),
+        };
+        let shared = reads.windows(2).map(|pair| pair[0].end.saturating_sub(pair[1].start));
+        Self { longest: reads.iter().map(|read| read.len()).max().unwrap_or(0), shared: shared.max().unwrap_or(0) }
+    }
 }
 
 /// How much of the input is read again because a neighbouring column needs it too: a figure to compare columns by.

@@ -9,6 +9,7 @@ use crate::memory::{Demand, MemorySplit, split};
 use crate::normalise::{Normalisation, Normaliser};
 use crate::report::{InputReport, OutputReport, Report, WorkReport};
 use crate::settings::{LatticeChoice, RunSettings};
+use crate::skip::skip;
 use crate::whole::{pass_bytes, whole_moments, whole_percentiles};
 
 /// What is known once the input has been opened and the outputs have been checked.
@@ -18,6 +19,9 @@ pub(crate) struct Opened {
     pub(crate) plan: Plan,
     pub(crate) cpu: CpuPool,
 }
+
+/// By how much fewer chunks may be on their way where memory is scarce.
+const FEWER: [usize; 4] = [1, 2, 4, 8];
 
 /// Checks all of a run that can be checked without its model: the settings, the input, the outputs, the plan. Nothing is created.
 /// A run does the same again; this is for whoever has to do something expensive before it.
@@ -49,18 +53,26 @@ async fn checked(settings: &RunSettings, environment: &Environment, report: &mut
     request.block = settings.layout.settled_block(lattice);
     let output = OutputPlan::check(request, reader.description(), environment, &cpu).await.map_err(told)?;
     let geometry = settings.layout.geometry(lattice, reader.shape(), Some(output.unit()));
+    let output = output.with_pyramid(settings.pyramid.levels, geometry.tile).map_err(told)?;
     let plan = settings.part.of(Plan::new(geometry).map_err(|error| Fault::geometry(&error))?);
+    let (plan, skipped) = skip(plan, settings, &reader, (environment, &cpu)).await?;
     report.input = InputReport {
         url: reader.description().url.clone(),
         shape: reader.shape(),
         element: reader.element().to_string(),
         raw_bytes: reader.shape().iter().product::<usize>() as u64 * input_bytes(&reader),
     };
-    report.output = OutputReport { urls: output.urls(), element: output.element().to_string(), unit: output.unit() };
+    report.output = OutputReport {
+        urls: output.urls(),
+        element: output.element().to_string(),
+        unit: output.unit(),
+        levels: output.factors().len() + 1,
+    };
     report.work = WorkReport {
         lattice: if lattice == LatticeChoice::Volume { "volume" } else { "block" }.into(),
         patch: geometry.patch,
         block: geometry.tile,
+        skipped,
         ..WorkReport::default()
     };
     Ok(Opened { reader, output, plan, cpu })
@@ -149,13 +161,14 @@ impl Opened {
         }
     }
 
-    /// Chooses the column and splits the memory.
+    /// Chooses the column and splits the memory. Where it is scarce fewer chunks are on their way at one time, by the factor that is
+    /// returned too: reading a chunk twice costs more than waiting for it.
     pub(crate) fn split(
         &self,
         settings: &RunSettings,
         spec: &EngineSpec,
         slots: usize,
-    ) -> Result<(Column, MemorySplit), Fault> {
+    ) -> Result<(Column, MemorySplit, usize), Fault> {
         let statistics = if matches!(
             settings.values.normalisation,
             Normalisation::Volume { .. } | Normalisation::ZScore { given: None }
@@ -164,16 +177,32 @@ impl Opened {
         } else {
             0
         };
-        let demand = Demand {
-            plan: &self.plan,
-            spec,
-            slots,
-            input_bytes: input_bytes(&self.reader),
-            tile_bytes: self.tile_bytes(spec),
-            transfer: self.reader.transfer_bytes() + self.output.transfer_bytes().max(statistics),
-            unit: self.reader.unit(),
+        let demand = |fewer: usize| {
+            let reading = self.reader.clone().with_requests(self.reader.requests() / fewer).transfer_bytes();
+            let units = self.output.in_flight();
+            let writing = self.output.transfer_bytes() / units as u64 * (units / fewer).max(1) as u64;
+            Demand {
+                plan: &self.plan,
+                spec,
+                slots,
+                input_bytes: input_bytes(&self.reader),
+                tile_bytes: self.tile_bytes(spec),
+                transfer: reading + writing.max(statistics),
+                unit: self.reader.unit(),
+            }
         };
-        split(settings.resources.memory, &demand)
+        let mut given = None;
+        for fewer in FEWER {
+            let split = split(settings.resources.memory, &demand(fewer));
+            let reads_once = split.as_ref().is_ok_and(|(_, memory)| memory.kept <= memory.cache);
+            if reads_once || given.as_ref().is_none_or(|given: &Result<_, Fault>| given.is_err()) {
+                given = Some(split.map(|(column, memory)| (column, memory, fewer)));
+            }
+            if reads_once {
+                break;
+            }
+        }
+        given.unwrap_or_else(|| Err(Fault::defect(Stage::Plan, "memory was not split")))
     }
 
     /// The normalisers of the whole volume for batches of `kind`, one per input channel; none if they differ from block to block.

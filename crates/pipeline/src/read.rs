@@ -67,7 +67,8 @@ async fn admit(shared: Arc<Shared>, step: Step) -> Admitted {
 async fn read_step(shared: &Shared, admitted: Admitted) -> Result<PreparedStep, Fault> {
     let Admitted { step, input, tiles } = admitted;
     let region = step.read;
-    let brick = shared.meters.read.working(shared.reader.read(region)).await;
+    let reading = shared.reader.read_and_forget(region, |cell| shared.plan.is_last_to_read(&step, cell));
+    let brick = shared.meters.read.working(reading).await;
     let brick = brick.map_err(|error| Fault::volume(Stage::Read, &error).at(region))?;
     let (brick, normalisers) = normalisers(shared, brick, region).await?;
     Ok(PreparedStep {

@@ -8,6 +8,7 @@ use crate::cast::CastCounts;
 use crate::fault::Fault;
 use crate::memory::MemorySplit;
 use crate::meter::{Meters, Reading};
+use crate::skip::SkippedReport;
 
 /// The report of a run, complete or not. What was not reached is empty or zero.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -82,6 +83,8 @@ pub struct OutputReport {
     pub element: String,
     /// The unit of writing: chunk or shard, z y x.
     pub unit: Zyx,
+    /// Levels of the pyramid, the finest counted.
+    pub levels: usize,
 }
 
 /// Tiles, patches and batches.
@@ -99,6 +102,8 @@ pub struct WorkReport {
     pub blocks: u64,
     /// Blocks of the run.
     pub blocks_total: u64,
+    /// Blocks that were not computed, by the reason.
+    pub skipped: SkippedReport,
     /// Patches merged.
     pub patches: u64,
     /// Patches of the whole run.

@@ -15,6 +15,7 @@ use crate::memory::slots_per_device;
 use crate::meter::{Meters, drawn_on};
 use crate::open::{Opened, input_bytes, open, provenance};
 use crate::progress::Progress;
+use crate::pyramid::Windows;
 use crate::report::{DeviceReport, Report, StagesReport, cpu_seconds, peak_resident_bytes};
 use crate::settings::RunSettings;
 use crate::shared::Shared;
@@ -128,11 +129,12 @@ impl Running {
                 self.progress.set_doing("streaming");
                 let began = Instant::now();
                 stream(&shared, slots, threads, channels).await;
+                let ended = self.tell_windows(&shared).await;
                 self.report.seconds.stream = began.elapsed().as_secs_f64();
                 self.report.storage_read = shared.reader.counters();
                 self.report.storage_written = shared.writer.counters();
                 self.report.peak_leased_bytes = shared.budget.peak();
-                Ok(())
+                ended
             }
             Err(fault) => {
                 self.faults.report(fault.clone());
@@ -143,11 +145,22 @@ impl Running {
         }
     }
 
+    /// Writes the range of the values into the metadata of a result that is whole.
+    async fn tell_windows(&self, shared: &Shared) -> Result<(), Fault> {
+        if self.ended(self.faults.cancel()).is_err() {
+            return Ok(());
+        }
+        let windows = shared.windows.get(shared.spec.channels_out);
+        shared.writer.write_windows(&windows).await.map_err(|error| Fault::volume(Stage::Write, &error))
+    }
+
     /// Everything between warm devices and the first step: channels, memory, statistics, and at last the outputs.
-    async fn settle(&mut self, opened: Opened, spec: EngineSpec, slots: usize) -> Result<Arc<Shared>, Fault> {
+    async fn settle(&mut self, mut opened: Opened, spec: EngineSpec, slots: usize) -> Result<Arc<Shared>, Fault> {
         opened.check_model(&spec)?;
         opened.warn_about_overflow(&self.settings, &spec);
-        let (column, memory) = opened.split(&self.settings, &spec, slots)?;
+        let (column, memory, fewer) = opened.split(&self.settings, &spec, slots)?;
+        let requests = opened.reader.requests() / fewer;
+        opened.reader = opened.reader.with_requests(requests);
         self.report.memory = memory;
         self.report.work.column = [column.y, column.x];
         self.progress.set_doing("taking statistics");
@@ -166,6 +179,9 @@ impl Running {
         self.progress.set_totals(plan.selection().len() as u64, voxels, input_bytes(&reader), patches);
         self.report.work.patches_total = patches;
         self.report.work.redundancy = patches as f64 * spec.patch_voxels() as f64 / voxels.max(1) as f64;
+        let in_flight = output.in_flight() / fewer;
+        let output = output.with_in_flight(in_flight);
+        let factors = output.factors();
         let creating = output.create(spec.channels_out, provenance(&self.settings, &self.report));
         let Some(created) = self.faults.cancel().run_until_cancelled(creating).await else {
             return Err(Fault::interrupted());
@@ -193,6 +209,9 @@ impl Running {
             after: values.after.clone(),
             padding: values.padding,
             cast: self.settings.cast(element),
+            factors,
+            downsampling: self.settings.pyramid.method,
+            windows: Windows::default(),
             // Steps may be small: read so many at one time that four batches are under way.
             read_ahead: (4 * spec.batch)
                 .div_ceil(per_step)

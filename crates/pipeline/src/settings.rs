@@ -8,6 +8,8 @@ use crate::cast::{Cast, NonFinite, Rounding};
 use crate::cut::Padding;
 use crate::fault::{Fault, FaultKind, Stage};
 use crate::normalise::Normalisation;
+use crate::pyramid::Pyramid;
+use crate::skip::Skip;
 
 /// Everything that a run is told. What runs the network is told apart, by the engines' factories.
 #[derive(Clone, Debug)]
@@ -22,6 +24,10 @@ pub struct RunSettings {
     pub values: Values,
     /// What may be used.
     pub resources: Resources,
+    /// The coarser levels of the result.
+    pub pyramid: Pyramid,
+    /// What of that need not be computed.
+    pub skip: Skip,
     /// Which part of the volume is computed.
     pub part: Part,
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use haloflow_engine::EngineSpec;
-use haloflow_geometry::{Column, Plan};
+use haloflow_geometry::{Column, Plan, Zyx};
 use haloflow_volume::{CpuPool, VolumeReader, VolumeWriter};
 use tokio_util::task::TaskTracker;
 
@@ -15,6 +15,7 @@ use crate::fault::Faults;
 use crate::meter::Meters;
 use crate::normalise::{Normalisation, Normaliser};
 use crate::progress::Progress;
+use crate::pyramid::{Downsampling, Windows};
 
 /// The run as its stages see it.
 pub(crate) struct Shared {
@@ -38,6 +39,10 @@ pub(crate) struct Shared {
     pub(crate) after: Vec<VoxelStep>,
     pub(crate) padding: Padding,
     pub(crate) cast: Cast,
+    /// For each coarser level of the output, the voxels of the finest that one of its voxels stands for.
+    pub(crate) factors: Vec<Zyx>,
+    pub(crate) downsampling: Downsampling,
+    pub(crate) windows: Windows,
     /// Steps in reading at one time.
     pub(crate) read_ahead: usize,
     pub(crate) writers: usize,

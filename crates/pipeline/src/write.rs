@@ -19,6 +19,7 @@ use crate::fault::{Fault, FaultKind, Stage};
 use crate::messages::FinishedTile;
 use crate::meter::Meter;
 use crate::normalise::Affine;
+use crate::pyramid::{coarsen, covered};
 use crate::shared::Shared;
 
 /// Stores all tiles.
@@ -60,16 +61,40 @@ async fn store(shared: &Arc<Shared>, tile: FinishedTile) -> Result<(), Fault> {
     let FinishedTile { region, values, inverses, lease } = tile;
     let casting = Arc::clone(shared);
     let storing = async {
-        let work = move || finalise(&casting, region, values, &inverses);
-        let (channels, counts) = shared.cpu.run(work).await.map_err(|error| Fault::volume(Stage::Write, &error))??;
-        let written = shared.writer.write(region, channels).await;
-        written.map_err(|error| Fault::volume(Stage::Write, &error).at(format!("block {region}")))?;
+        let told = |error| Fault::volume(Stage::Write, &error).at(format!("block {region}"));
+        let work = move || {
+            let (channels, counts) = finalise(&casting, region, values, &inverses)?;
+            casting.windows.widen(casting.cast.element, &channels);
+            let coarser = levels(&casting, region, &channels);
+            Ok((channels, counts, coarser))
+        };
+        let (channels, counts, coarser) = shared.cpu.run(work).await.map_err(told)??;
+        shared.writer.write(region, channels).await.map_err(told)?;
+        for (level, (region, channels)) in (1..).zip(coarser) {
+            shared.writer.write_level(level, region, channels).await.map_err(told)?;
+        }
         Ok(counts)
     };
     let counts = shared.meters.write.working(storing).await?;
     drop(lease);
     shared.progress.tile_stored(region.voxels(), &counts);
     Ok(())
+}
+
+/// What a tile gives to each coarser level: the region there, and its channels.
+fn levels(shared: &Shared, region: Box3, channels: &[AlignedBytes]) -> Vec<(Box3, Vec<AlignedBytes>)> {
+    let mut coarser: Vec<(Box3, Vec<AlignedBytes>)> = Vec::new();
+    let mut before = [1; 3];
+    for &factors in &shared.factors {
+        let (shape, finer) =
+            coarser.last().map_or((region.shape(), channels), |(region, finer)| (region.shape(), finer));
+        let steps = std::array::from_fn(|axis| factors[axis] / before[axis]);
+        let made =
+            finer.iter().map(|bytes| coarsen(shared.cast.element, bytes, shape, steps, shared.downsampling)).collect();
+        coarser.push((covered(region, factors), made));
+        before = factors;
+    }
+    coarser
 }
 
 /// The channels of a tile in the stored kind.

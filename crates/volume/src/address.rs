@@ -2,26 +2,25 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use object_store::{ClientOptions, ObjectStore};
 
+use crate::amazon::{AmazonSettings, amazon};
+use crate::client::PatientClient;
+use crate::gate::Gate;
 use crate::location::Location;
+use crate::store::{Store, once};
 use crate::{Environment, StorageCounters, VolumeError};
 
 const SCHEMES: &str = "s3://, gs://, az://, abfs://, http://, https:// (read only), file://, memory:// or a plain path";
 
-/// Settings of an S3 store that do not come from the environment, by [`AmazonS3ConfigKey`] name.
-pub(crate) type StoreSettings = Vec<(&'static str, String)>;
-
 /// The location of a URL or a plain path. In a URL, percent escapes are decoded; spaces and `+` stand for themselves.
-pub(crate) fn locate(text: &str, environment: &Environment) -> Result<Location, VolumeError> {
+pub(crate) async fn locate(text: &str, environment: &Environment) -> Result<Location, VolumeError> {
     let Some((scheme, rest)) = text.split_once("://") else { return local(text) };
     if rest.contains(['?', '#']) {
         return Err(VolumeError::usage(format!(
@@ -30,17 +29,23 @@ pub(crate) fn locate(text: &str, environment: &Environment) -> Result<Location, 
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let decoded = |path: &str| Path::from_url_path(path).map_err(|error| bad_url(text, &error));
+    if authority.contains('@') && !scheme.starts_with("abfs") {
+        // Not repeated: it may hold a password, and would stand in every message about the location.
+        return Err(VolumeError::usage(format!(
+            "a {scheme}:// URL names a user or a password, which is not supported: give credentials by the environment"
+        )));
+    }
     match scheme {
         "file" => local(&format!("/{}", decoded(path)?)),
         "memory" => Ok(in_memory(decoded(rest)?, environment)),
-        _ => remote(scheme, authority, decoded(path)?, &[], environment),
+        _ => remote(scheme, authority, decoded(path)?, &AmazonSettings::default(), environment).await,
     }
 }
 
 /// The location of `path`, not escaped, in the memory store of the environment.
 pub(crate) fn in_memory(path: Path, environment: &Environment) -> Location {
     let store: Arc<dyn ObjectStore> = environment.memory();
-    location(store, &format!("memory://{}", shown(&path)), path)
+    location(Store::local(store), &format!("memory://{}", shown(&path)), path)
 }
 
 /// The location of a path in the local file system; relative to the working directory unless absolute.
@@ -52,17 +57,19 @@ pub(crate) fn local(text: &str) -> Result<Location, VolumeError> {
     let directory = settled(std::path::absolute(text).map_err(|error| bad(&error))?);
     let root = Path::from_absolute_path(&directory).map_err(|error| bad(&error))?;
     let url = directory.to_string_lossy().trim_end_matches('/').to_owned();
-    let mut location = location(Arc::new(LocalFileSystem::new()), &url, root);
+    let mut location = location(Store::local(Arc::new(LocalFileSystem::new())), &url, root);
     location.directory = Some(directory);
     Ok(location)
 }
 
 /// The location of a decoded path in a bucket, container or server.
-pub(crate) fn remote(
+///
+/// Locations of one bucket share its client, its credentials and its limit on requests.
+pub(crate) async fn remote(
     scheme: &str,
     authority: &str,
     path: Path,
-    settings: &[(&'static str, String)],
+    settings: &AmazonSettings,
     environment: &Environment,
 ) -> Result<Location, VolumeError> {
     // Two names of one scheme must not hide that two locations are one.
@@ -79,64 +86,69 @@ pub(crate) fn remote(
             "the URL {base} names no bucket, container or host: write {base}NAME/PATH"
         )));
     }
-    let store = match scheme {
-        "s3" => amazon(authority, settings, environment),
-        "gs" => google(authority, environment),
-        "az" | "abfs" => azure(&base, environment),
-        "http" | "https" => http(&base),
+    let name = format!("{base} {settings:?}");
+    let store = match environment.known_store(&name) {
+        Some(store) => store,
+        None => environment.keep_store(name, store(&base, authority, settings, environment).await?),
+    };
+    let mut location = location(store, &format!("{base}/{}", shown(&path)), path);
+    location.read_only = scheme.starts_with("http");
+    Ok(location)
+}
+
+fn location(store: Store, url: &str, root: Path) -> Location {
+    let url = if url.ends_with("://") { url } else { url.trim_end_matches('/') }.to_owned();
+    Location { store, root, url, directory: None, read_only: false, counters: StorageCounters::default() }
+}
+
+/// A new client for the bucket, container or server at `base`.
+async fn store(
+    base: &str,
+    authority: &str,
+    settings: &AmazonSettings,
+    environment: &Environment,
+) -> Result<Store, VolumeError> {
+    let scheme = base.split(':').next().unwrap_or_default();
+    if scheme == "s3" {
+        return amazon(authority, settings, environment).await;
+    }
+    let gate = Arc::new(Gate::new(base.to_owned(), environment.network(), true, None));
+    let client = PatientClient::new(Arc::clone(&gate))?;
+    let objects = match scheme {
+        "gs" => google(authority, client, environment),
+        "az" | "abfs" => azure(base, client, environment),
+        "http" | "https" => http(base, client),
         _ => {
             return Err(VolumeError::usage(format!(
                 "the URL scheme {scheme}:// is not supported: it must be {SCHEMES}"
             )));
         }
     };
-    let store = store.map_err(|error| {
+    let objects = objects.map_err(|error| {
         VolumeError::usage(format!("cannot set up a client for {base}: {error}")).with_source(error)
     })?;
-    let mut location = location(store, &format!("{base}/{}", shown(&path)), path);
-    location.read_only = scheme.starts_with("http");
-    Ok(location)
+    Ok(Store { objects, gate: Some(gate), credentials: None })
 }
 
-fn location(store: Arc<dyn ObjectStore>, url: &str, root: Path) -> Location {
-    let url = if url.ends_with("://") { url } else { url.trim_end_matches('/') }.to_owned();
-    Location { store, root, url, directory: None, read_only: false, counters: StorageCounters::default() }
-}
-
-fn amazon(
+fn google(
     bucket: &str,
-    settings: &[(&'static str, String)],
+    client: PatientClient,
     environment: &Environment,
 ) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let variables = environment.with_prefix("AWS_").map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()));
-    let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-    let mut builder = AmazonS3Builder::new().with_client_options(client_options()).with_retry(retries());
-    let mut plain = false;
-    for (name, value) in variables.chain(settings) {
-        if let Ok(key) = name.parse::<AmazonS3ConfigKey>() {
-            let is_endpoint = matches!(key, AmazonS3ConfigKey::Endpoint | AmazonS3ConfigKey::S3Endpoint);
-            plain |= is_endpoint && value.starts_with("http://");
-            builder = builder.with_config(key, value);
-        }
-    }
-    if plain {
-        builder = builder.with_allow_http(true);
-    }
-    Ok(Arc::new(builder.with_bucket_name(bucket).build()?))
-}
-
-fn google(bucket: &str, environment: &Environment) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let mut builder = GoogleCloudStorageBuilder::new().with_client_options(client_options()).with_retry(retries());
+    let mut builder = GoogleCloudStorageBuilder::new().with_http_connector(client).with_retry(once());
     for (name, value) in environment.with_prefix("GOOGLE_") {
         if let Ok(key) = name.to_ascii_lowercase().parse::<GoogleConfigKey>() {
             builder = builder.with_config(key, value);
         }
     }
+    if environment.network().anonymous {
+        builder = builder.with_skip_signature(true);
+    }
     Ok(Arc::new(builder.with_bucket_name(bucket).build()?))
 }
 
-fn azure(base: &str, environment: &Environment) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let mut builder = MicrosoftAzureBuilder::new().with_client_options(client_options()).with_retry(retries());
+fn azure(base: &str, client: PatientClient, environment: &Environment) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let mut builder = MicrosoftAzureBuilder::new().with_http_connector(client).with_retry(once());
     let mut plain = false;
     for (name, value) in environment.with_prefix("AZURE_") {
         if let Ok(key) = name.to_ascii_lowercase().parse::<AzureConfigKey>() {
@@ -147,24 +159,16 @@ fn azure(base: &str, environment: &Environment) -> object_store::Result<Arc<dyn 
     if plain {
         builder = builder.with_allow_http(true);
     }
+    if environment.network().anonymous {
+        builder = builder.with_skip_signature(true);
+    }
     Ok(Arc::new(builder.with_url(base).build()?))
 }
 
-fn http(base: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let options = client_options().with_allow_http(base.starts_with("http://"));
-    Ok(Arc::new(HttpBuilder::new().with_url(base).with_client_options(options).with_retry(retries()).build()?))
-}
-
-fn client_options() -> ClientOptions {
-    // A limit on the whole request would refuse large chunks over slow links.
-    ClientOptions::new()
-        .with_connect_timeout(Duration::from_secs(5))
-        .with_read_timeout(Duration::from_secs(60))
-        .with_timeout_disabled()
-}
-
-fn retries() -> RetryConfig {
-    RetryConfig { backoff: BackoffConfig::default(), max_retries: 5, retry_timeout: Duration::from_secs(60) }
+fn http(base: &str, client: PatientClient) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let options = ClientOptions::new().with_allow_http(base.starts_with("http://"));
+    let builder = HttpBuilder::new().with_url(base).with_client_options(options);
+    Ok(Arc::new(builder.with_http_connector(client).with_retry(once()).build()?))
 }
 
 /// The path with the symbolic links and dots of its existing part resolved, so that one place has one name.
@@ -189,53 +193,47 @@ fn bad_url(text: &str, error: &object_store::path::Error) -> VolumeError {
 
 #[cfg(test)]
 mod tests {
-    use object_store::ClientConfigKey;
-
     use super::*;
 
-    #[test]
-    fn urls_are_read_back_and_keep_spaces_and_plus() {
+    #[tokio::test]
+    async fn urls_are_read_back_and_keep_spaces_and_plus() {
         let environment = Environment::new([("AWS_REGION".to_owned(), "us-west-2".to_owned())]);
         for (text, root) in [
             ("s3://bucket/my vol/a+b.zarr/", "my vol/a+b.zarr"),
             ("s3://b/a%20b/%23", "a b/#"),
             ("memory://x/y", "x/y"),
         ] {
-            let location = locate(text, &environment).unwrap();
+            let location = locate(text, &environment).await.unwrap();
             assert_eq!(location.root.as_ref(), root);
-            assert_eq!(locate(&location.url, &environment).unwrap().root.as_ref(), root);
+            assert_eq!(locate(&location.url, &environment).await.unwrap().root.as_ref(), root);
         }
-        assert_eq!(locate("https://host/a/b", &environment).unwrap().url, "https://host/a/b");
-        assert!(locate("https://host/a/b", &environment).unwrap().read_only);
+        assert_eq!(locate("https://host/a/b", &environment).await.unwrap().url, "https://host/a/b");
+        assert!(locate("https://host/a/b", &environment).await.unwrap().read_only);
     }
 
-    #[test]
-    fn a_request_may_last_as_long_as_bytes_come() {
-        let value = |key| client_options().get_config_value(&key);
-        assert_eq!(value(ClientConfigKey::Timeout), None);
-        assert_eq!(value(ClientConfigKey::ReadTimeout).as_deref(), Some("1m"));
-        assert_eq!(value(ClientConfigKey::ConnectTimeout).as_deref(), Some("5s"));
-    }
-
-    #[test]
-    fn local_paths_have_one_name() {
+    #[tokio::test]
+    async fn local_paths_have_one_name() {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().canonicalize().unwrap();
         let here = local(&format!("{}/new one/a+b", base.display())).unwrap();
-        let there = locate(&format!("file://{}/new%20one/a+b", base.display()), &Environment::empty()).unwrap();
+        let there = locate(&format!("file://{}/new%20one/a+b", base.display()), &Environment::empty()).await.unwrap();
         assert_eq!(here.url, there.url);
         assert!(
             here.overlaps(&format!("{}/new one", base.display())) && !here.overlaps(&format!("{}/new", base.display()))
         );
     }
 
-    #[test]
-    fn bad_urls_say_what_is_allowed() {
-        for (text, part) in
-            [("ftp://host/x", "s3://"), ("s3:///x", "bucket"), ("s3://b/x?versionId=1", "%3F"), ("", "empty")]
-        {
-            let error = locate(text, &Environment::empty()).unwrap_err();
-            assert!(error.message.contains(part), "{error}");
+    #[tokio::test]
+    async fn bad_urls_say_what_is_allowed() {
+        for (text, part) in [
+            ("ftp://host/x", "s3://"),
+            ("s3:///x", "bucket"),
+            ("s3://b/x?versionId=1", "%3F"),
+            ("", "empty"),
+            ("https://me:hunter2@host/x", "password"),
+        ] {
+            let error = locate(text, &Environment::empty()).await.unwrap_err();
+            assert!(error.message.contains(part) && !error.message.contains("hunter2"), "{error}");
         }
     }
 }

@@ -58,7 +58,7 @@ impl Blueprint {
             "shape": self.shape(),
             "chunks": self.full(self.chunk),
             "dtype": self.element.v2_name(),
-            "compressor": self.compressor.version_2(),
+            "compressor": self.compressor.version_2(self.element),
             "fill_value": self.zero(),
             "order": "C",
             "filters": null,
@@ -109,8 +109,8 @@ impl Blueprint {
 /// How chunks are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compressor {
-    /// Zstandard in blosc, bytes shuffled.
-    Blosc(u8),
+    /// In blosc, with this codec in it; bytes are shuffled where voxels have several.
+    Blosc(&'static str, u8),
     /// Zstandard.
     Zstd(u8),
     /// Deflate with a gzip header.
@@ -124,7 +124,7 @@ impl Compressor {
     pub(crate) fn read(text: &str) -> Result<Self, VolumeError> {
         let bad = || {
             VolumeError::usage(format!(
-                "the compressor {text:?} is not known: it must be blosc, zstd, gzip (each optionally with :LEVEL) or none"
+                "the compressor {text:?} is not known: it must be blosc, blosc-zstd, blosc-lz4, blosc-zlib, zstd, gzip (each optionally with :LEVEL) or none"
             ))
         };
         let (name, level) = text.split_once(':').map_or((text, None), |(name, level)| (name, Some(level)));
@@ -137,7 +137,9 @@ impl Compressor {
             }),
         };
         match name {
-            "blosc" => Ok(Self::Blosc(level(3, 9)?)),
+            "blosc" | "blosc-zstd" => Ok(Self::Blosc("zstd", level(3, 9)?)),
+            "blosc-lz4" => Ok(Self::Blosc("lz4", level(5, 9)?)),
+            "blosc-zlib" => Ok(Self::Blosc("zlib", level(5, 9)?)),
             "zstd" => Ok(Self::Zstd(level(3, 22)?)),
             "gzip" => Ok(Self::Gzip(level(5, 9)?)),
             "none" if level(0, 0).is_ok() => Ok(Self::None),
@@ -145,10 +147,11 @@ impl Compressor {
         }
     }
 
-    fn version_2(self) -> Value {
+    fn version_2(self, element: Element) -> Value {
         match self {
-            Self::Blosc(level) => {
-                json!({"id": "blosc", "cname": "zstd", "clevel": level, "shuffle": 1, "blocksize": 0})
+            Self::Blosc(codec, level) => {
+                let shuffle = u8::from(element.size() > 1);
+                json!({"id": "blosc", "cname": codec, "clevel": level, "shuffle": shuffle, "blocksize": 0})
             }
             Self::Zstd(level) => json!({"id": "zstd", "level": level}),
             Self::Gzip(level) => json!({"id": "gzip", "level": level}),
@@ -158,10 +161,14 @@ impl Compressor {
 
     fn version_3(self, element: Element) -> Option<Value> {
         let (name, configuration) = match self {
-            Self::Blosc(level) => (
-                "blosc",
-                json!({"cname": "zstd", "clevel": level, "shuffle": "shuffle", "typesize": element.size(), "blocksize": 0}),
-            ),
+            Self::Blosc(codec, level) => {
+                let shuffle = if element.size() > 1 { "shuffle" } else { "noshuffle" };
+                let size = element.size();
+                (
+                    "blosc",
+                    json!({"cname": codec, "clevel": level, "shuffle": shuffle, "typesize": size, "blocksize": 0}),
+                )
+            }
             Self::Zstd(level) => ("zstd", json!({"level": level, "checksum": false})),
             Self::Gzip(level) => ("gzip", json!({"level": level})),
             Self::None => return None,
@@ -177,7 +184,8 @@ mod tests {
     #[test]
     fn compressors_are_read_with_levels() {
         assert_eq!(Compressor::read("zstd:7").unwrap(), Compressor::Zstd(7));
-        assert_eq!(Compressor::read("blosc").unwrap(), Compressor::Blosc(3));
+        assert_eq!(Compressor::read("blosc").unwrap(), Compressor::Blosc("zstd", 3));
+        assert_eq!(Compressor::read("blosc-lz4:1").unwrap(), Compressor::Blosc("lz4", 1));
         assert_eq!(Compressor::read("none").unwrap(), Compressor::None);
         for (text, part) in [("lz4", "zstd"), ("gzip:10", "0 to 9"), ("zstd:x", "0 to 22")] {
             assert!(Compressor::read(text).unwrap_err().message.contains(part));

@@ -34,6 +34,10 @@ pub type StorageObserver = Box<dyn Fn(StorageWork, Instant) + Send + Sync>;
 pub struct CounterSnapshot {
     /// Requests made to the store, of any kind.
     pub requests: u64,
+    /// Operations that failed and were tried again.
+    pub retries: u64,
+    /// Answers that asked for fewer requests (429, 503 and their like).
+    pub throttled: u64,
     /// Encoded bytes received from the store.
     pub bytes_read: u64,
     /// Encoded bytes put into the store.
@@ -57,6 +61,8 @@ pub struct CounterSnapshot {
 #[derive(Default)]
 struct Cells {
     requests: AtomicU64,
+    retries: AtomicU64,
+    throttled: AtomicU64,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
     objects_written: AtomicU64,
@@ -88,6 +94,8 @@ impl StorageCounters {
         let cells = &self.cells;
         CounterSnapshot {
             requests: load(&cells.requests),
+            retries: load(&cells.retries),
+            throttled: load(&cells.throttled),
             bytes_read: load(&cells.bytes_read),
             bytes_written: load(&cells.bytes_written),
             objects_written: load(&cells.objects_written),
@@ -103,6 +111,14 @@ impl StorageCounters {
     /// A request that was made for its answer alone (a listing, a head, a delete).
     pub(crate) fn asked(&self) {
         add(&self.cells.requests, 1);
+    }
+
+    pub(crate) fn retried(&self) {
+        add(&self.cells.retries, 1);
+    }
+
+    pub(crate) fn throttled(&self) {
+        add(&self.cells.throttled, 1);
     }
 
     pub(crate) fn fetched(&self, bytes: usize, since: Instant) {

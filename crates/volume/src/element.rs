@@ -51,6 +51,28 @@ impl Element {
         }
     }
 
+    /// The number that one element's bytes stand for, in the machine's byte order; NaN if there are too few of them.
+    pub(crate) fn value(self, bytes: &[u8]) -> f64 {
+        macro_rules! of {
+            ($kind:ty) => {
+                bytemuck::try_pod_read_unaligned::<$kind>(bytes).map_or(f64::NAN, |value| value as f64)
+            };
+        }
+        match self {
+            Self::U8 => of!(u8),
+            Self::I8 => of!(i8),
+            Self::U16 => of!(u16),
+            Self::I16 => of!(i16),
+            Self::U32 => of!(u32),
+            Self::I32 => of!(i32),
+            Self::U64 => of!(u64),
+            Self::I64 => of!(i64),
+            Self::F16 => bytemuck::try_pod_read_unaligned::<half::f16>(bytes).map_or(f64::NAN, f64::from),
+            Self::F32 => of!(f32),
+            Self::F64 => of!(f64),
+        }
+    }
+
     /// The Zarr v3 name, such as `uint16`.
     #[must_use]
     pub fn name(self) -> &'static str {

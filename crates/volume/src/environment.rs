@@ -1,35 +1,63 @@
 //! What a storage location may depend on besides its URL.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use object_store::memory::InMemory;
 
-/// Variables such as `AWS_ENDPOINT_URL`, passed in once, and the store behind `memory://` URLs. Cloning shares both, so that a
-/// volume written to `memory://` can be read back through a clone of the same environment.
-#[derive(Clone, Debug)]
+use crate::Network;
+use crate::store::Store;
+
+/// Variables such as `AWS_ENDPOINT_URL`, passed in once, limits on the network, the remote stores in use, and the store behind
+/// `memory://` URLs. Cloning shares all of them, so that a volume written to `memory://` can be read back through a clone of the
+/// same environment, and everything that works on one bucket shares its limit on requests.
+#[derive(Clone)]
 pub struct Environment {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
 struct Shared {
     variables: BTreeMap<String, String>,
+    network: Network,
     memory: Arc<InMemory>,
+    stores: Mutex<HashMap<String, Store>>,
+}
+
+impl fmt::Debug for Environment {
+    /// Names the variables without their values: some are secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Environment").field(&self.shared.variables.keys()).field(&self.shared.network).finish()
+    }
 }
 
 impl Environment {
-    /// An environment of these variables (name, value), with an empty memory store.
+    /// An environment of these variables (name, value), with an empty memory store and the usual network.
     #[must_use]
     pub fn new(variables: impl IntoIterator<Item = (String, String)>) -> Self {
-        let shared = Shared { variables: variables.into_iter().collect(), memory: Arc::new(InMemory::new()) };
-        Self { shared: Arc::new(shared) }
+        Self::with_network(variables, Network::default())
+    }
+
+    /// An environment of these variables (name, value) and this network.
+    #[must_use]
+    pub fn with_network(variables: impl IntoIterator<Item = (String, String)>, network: Network) -> Self {
+        let (memory, stores) = Default::default();
+        let variables = variables.into_iter().collect();
+        Self { shared: Arc::new(Shared { variables, network, memory, stores }) }
     }
 
     /// An environment without variables.
     #[must_use]
     pub fn empty() -> Self {
         Self::new([])
+    }
+
+    pub(crate) fn network(&self) -> Network {
+        self.shared.network
+    }
+
+    pub(crate) fn variable(&self, name: &str) -> Option<&str> {
+        self.shared.variables.get(name).map(String::as_str)
     }
 
     /// The variables whose names start with `prefix`.
@@ -40,5 +68,15 @@ impl Environment {
 
     pub(crate) fn memory(&self) -> Arc<InMemory> {
         Arc::clone(&self.shared.memory)
+    }
+
+    /// The store of this name, if it is in use.
+    pub(crate) fn known_store(&self, name: &str) -> Option<Store> {
+        self.shared.stores.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// Keeps a store, unless somebody else was quicker: the one that is kept comes back.
+    pub(crate) fn keep_store(&self, name: String, store: Store) -> Store {
+        self.shared.stores.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_insert(store).clone()
     }
 }

@@ -53,6 +53,24 @@ impl UnitSource {
         Self { layout: Arc::new(layout), location, cpu, counters, requests, permits, indexes }
     }
 
+    pub(crate) fn location(&self) -> &Location {
+        &self.location
+    }
+
+    /// The same source with at most so many requests, but at least one.
+    pub(crate) fn with_requests(&self, requests: usize) -> Self {
+        let requests = requests_within_memory(requests, &self.layout);
+        Self {
+            layout: Arc::clone(&self.layout),
+            location: self.location.clone(),
+            cpu: self.cpu.clone(),
+            counters: self.counters.clone(),
+            requests,
+            permits: Arc::new(Semaphore::new(requests)),
+            indexes: self.indexes.clone(),
+        }
+    }
+
     /// How many chunks are in the making at once at most.
     pub(crate) fn requests(&self) -> usize {
         self.requests
@@ -75,40 +93,51 @@ impl UnitSource {
             .acquire_owned()
             .await
             .map_err(|_| VolumeError::internal("the reader was closed"))?;
-        let (key, encoded) = match &self.layout.shards {
-            None => {
-                let key = self.layout.key(index);
-                let encoded = self.location.get(&key).await?;
-                (key, encoded)
-            }
-            Some(shards) => self.inner_chunk(shards, index).await?,
-        };
-        let Some(encoded) = encoded else {
+        let (key, Some(encoded)) = self.encoded(index).await? else {
             self.counters.absent();
             return Ok((Arc::new(Unit::Fill), permit));
         };
-        self.decode(key, encoded, permit).await
+        let (mut decoded, mut permit) = self.decode(encoded.clone(), permit).await?;
+        if decoded.is_err()
+            && let (_, Some(again)) = self.encoded(index).await?
+            && again != encoded
+        {
+            // It had been cut short or garbled on its way, without the connection breaking.
+            (decoded, permit) = self.decode(again, permit).await?;
+        }
+        let voxels = decoded.map_err(|what| {
+            let (url, length) = (self.location.url_of(&key), encoded.len());
+            VolumeError::data(format!("the chunk {url} ({length} bytes) is truncated or corrupt: {what}"))
+        })?;
+        Ok((Arc::new(Unit::Voxels(voxels)), permit))
+    }
+
+    /// The key of the object that holds a chunk, and the chunk's encoded bytes if it is there.
+    async fn encoded(&self, index: &[u64]) -> Result<(String, Option<Bytes>), VolumeError> {
+        match &self.layout.shards {
+            None => {
+                let key = self.layout.key(index);
+                let encoded = self.location.get(&key).await?;
+                Ok((key, encoded))
+            }
+            Some(shards) => self.inner_chunk(shards, index).await,
+        }
     }
 
     async fn decode(
         &self,
-        key: String,
         encoded: Bytes,
         permit: OwnedSemaphorePermit,
-    ) -> Result<Permitted, VolumeError> {
+    ) -> Result<(Result<Vec<u8>, String>, OwnedSemaphorePermit), VolumeError> {
         let (layout, counters) = (Arc::clone(&self.layout), self.counters.clone());
-        let decoded = self.cpu.run(move || {
+        let work = move || {
             let since = Instant::now();
             let decoded = layout.unit_codec().decode(&encoded);
             counters.decoded(since);
             // The permit leaves only with the bytes, so a cancelled read cannot exceed the limit.
-            decoded.map(|voxels| (voxels, permit)).map_err(|what| (what, encoded.len()))
-        });
-        let (decoded, permit) = decoded.await?.map_err(|(what, length)| {
-            let url = self.location.url_of(&key);
-            VolumeError::data(format!("the chunk {url} ({length} bytes) is truncated or corrupt: {what}"))
-        })?;
-        Ok((Arc::new(Unit::Voxels(decoded)), permit))
+            (decoded, permit)
+        };
+        self.cpu.run(work).await
     }
 
     async fn inner_chunk(&self, shards: &ShardLayout, index: &[u64]) -> Result<(String, Option<Bytes>), VolumeError> {
@@ -116,8 +145,7 @@ impl UnitSource {
         let shard: Vec<u64> = parts.clone().map(|(index, count)| index / *count as u64).collect();
         let place = parts.fold(0, |place, (index, count)| place * *count as u64 + index % *count as u64);
         let key = self.layout.key(&shard);
-        let load = self.load_index(shards, &key);
-        let entries = self.indexes.try_get_with(shard, load).await.map_err(|error| (*error).clone())?;
+        let entries = self.index(shards, &shard).await?;
         let entry = entries.and_then(|entries| entries.get(usize::try_from(place).ok()?).copied().flatten());
         let Some((offset, length)) = entry else { return Ok((key, None)) };
         let name = || format!("the shard {}", self.location.url_of(&key));
@@ -127,7 +155,10 @@ impl UnitSource {
         let Some(stop) = offset.checked_add(length) else {
             return Err(VolumeError::data(format!("{} is corrupt: its index points past its end", name())));
         };
-        let bytes = self.location.get_range(&key, offset..stop).await?;
+        let mut bytes = self.location.get_range(&key, offset..stop).await?;
+        if bytes.as_ref().is_some_and(|bytes| (bytes.len() as u64) < length) {
+            bytes = self.location.get_range(&key, offset..stop).await?;
+        }
         match bytes {
             Some(bytes) if bytes.len() as u64 == length => Ok((key, Some(bytes))),
             Some(bytes) => Err(VolumeError::data(format!(
@@ -139,20 +170,41 @@ impl UnitSource {
         }
     }
 
+    /// The index of a shard, which is fetched once while the cache keeps it; `None` if there is no such shard.
+    pub(crate) async fn index(
+        &self,
+        shards: &ShardLayout,
+        shard: &[u64],
+    ) -> Result<Option<Arc<ShardIndex>>, VolumeError> {
+        let key = self.layout.key(shard);
+        let load = self.load_index(shards, &key);
+        self.indexes.try_get_with(shard.to_vec(), load).await.map_err(|error| (*error).clone())
+    }
+
     async fn load_index(&self, shards: &ShardLayout, key: &str) -> Result<Option<Arc<ShardIndex>>, VolumeError> {
-        let size = shards.index_size;
-        let encoded = if shards.index_at_end {
-            self.location.get_suffix(key, size).await?
-        } else {
-            self.location.get_range(key, 0..size).await?
-        };
-        let Some(encoded) = encoded else { return Ok(None) };
-        let layout = Arc::clone(&self.layout);
-        let decode = move || layout.shards.as_ref().map(|shards| shards.decode_index(&encoded));
-        let index = self.cpu.run(decode).await?.transpose().map_err(|what| {
+        let mut decoded = Ok(None);
+        for _ in 0..2 {
+            let Some(encoded) = self.encoded_index(shards, key).await? else { return Ok(None) };
+            let layout = Arc::clone(&self.layout);
+            let decode = move || layout.shards.as_ref().map(|shards| shards.decode_index(&encoded));
+            decoded = self.cpu.run(decode).await?.transpose();
+            if decoded.is_ok() {
+                break;
+            }
+        }
+        let index = decoded.map_err(|what| {
             VolumeError::data(format!("the shard {} is truncated or corrupt: {what}", self.location.url_of(key)))
         })?;
         Ok(index.map(Arc::new))
+    }
+
+    async fn encoded_index(&self, shards: &ShardLayout, key: &str) -> Result<Option<Bytes>, VolumeError> {
+        let size = shards.index_size;
+        if shards.index_at_end {
+            self.location.get_suffix(key, size).await
+        } else {
+            self.location.get_range(key, 0..size).await
+        }
     }
 }
 
@@ -209,7 +261,7 @@ mod tests {
 
     #[tokio::test]
     async fn indexes_are_decoded_on_the_pool_and_count_as_memory() {
-        let location = crate::address::locate("memory://v", &Environment::empty()).unwrap();
+        let location = crate::address::locate("memory://v", &Environment::empty()).await.unwrap();
         location.put("c/0/0", Bytes::from_static(&[7; 100])).await.unwrap();
         let cpu = CpuPool::new(NonZeroUsize::MIN).unwrap();
         let source = UnitSource::new(sharded(), location, cpu.clone(), 64);

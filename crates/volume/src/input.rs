@@ -18,6 +18,8 @@ pub(crate) struct Input {
     pub(crate) layout: Layout,
     pub(crate) map: AxisMap,
     pub(crate) description: InputDescription,
+    /// Filters, compressor or codecs, as stored.
+    pub(crate) codecs: Value,
 }
 
 /// What was found, before the selection is checked.
@@ -27,6 +29,7 @@ struct Found {
     axes: Vec<AxisInfo>,
     levels: usize,
     group: Option<Value>,
+    codecs: Value,
 }
 
 impl Input {
@@ -66,7 +69,7 @@ impl Input {
         let map = AxisMap::of(&found.axes, &url)?;
         check_selection(options, map, &found.layout.shape, &url)?;
         let description = describe(&found, url, options.level);
-        Ok(Self { location: found.location, layout: found.layout, map, description })
+        Ok(Self { location: found.location, layout: found.layout, map, description, codecs: found.codecs })
     }
 }
 
@@ -107,7 +110,7 @@ fn bare(location: Location, metadata: &Value, level: usize) -> Result<Found, Vol
     }
     let layout = Layout::read(metadata, &location.url)?;
     let axes = bare_axes(&layout);
-    Ok(Found { location, layout, axes, levels: 1, group: None })
+    Ok(Found { location, layout, axes, levels: 1, group: None, codecs: codecs(metadata) })
 }
 
 async fn level_of(location: Location, attributes: Value, level: usize) -> Result<Found, VolumeError> {
@@ -129,7 +132,16 @@ async fn level_of(location: Location, attributes: Value, level: usize) -> Result
     };
     let layout = Layout::read(&metadata, &location.url)?;
     let axes = image.axes(level, &layout.shape, &url)?.unwrap_or_else(|| bare_axes(&layout));
-    Ok(Found { location, layout, axes, levels, group: Some(attributes) })
+    Ok(Found { location, layout, axes, levels, group: Some(attributes), codecs: codecs(&metadata) })
+}
+
+/// What encodes an array's chunks, as its metadata has it.
+fn codecs(metadata: &Value) -> Value {
+    if metadata["zarr_format"] == 2 {
+        let filters = metadata["filters"].as_array().into_iter().flatten();
+        return filters.chain(Some(&metadata["compressor"])).filter(|codec| !codec.is_null()).cloned().collect();
+    }
+    metadata["codecs"].clone()
 }
 
 /// A spec's `metadata` says what the array must be.

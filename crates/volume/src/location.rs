@@ -2,27 +2,24 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
+use reqwest::StatusCode;
 
+use crate::client::Failure;
+use crate::retry::{Failed, persist};
+use crate::store::Store;
+use crate::upload::upload;
 use crate::{StorageCounters, VolumeError, VolumeErrorKind};
-
-/// How long the first answer of a store may take.
-pub(crate) const FIRST_ANSWER: Duration = Duration::from_secs(15);
-
-/// How often a get is repeated whose body broke off; what fails before the body is retried by `object_store`.
-const BODY_RETRIES: usize = 4;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A prefix in a store. Keys are relative to it. Cloning shares store and counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Location {
-    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) store: Store,
     /// The prefix in the store.
     pub(crate) root: Path,
     /// The prefix as a URL or an absolute local path, without a slash at its end.
@@ -33,16 +30,25 @@ pub(crate) struct Location {
     pub(crate) counters: StorageCounters,
 }
 
+/// An object below a location.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    /// Relative to the location.
+    pub(crate) key: String,
+    /// Bytes.
+    pub(crate) size: u64,
+}
+
+impl Stored {
+    /// Whether it describes an array or a group rather than holding voxels.
+    pub(crate) fn is_metadata(&self) -> bool {
+        let name = self.key.rsplit('/').next().unwrap_or_default();
+        [".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json"].contains(&name)
+    }
+}
+
 /// The address at which clouds tell their machines which credentials to use.
 const MACHINE_METADATA: &str = "169.254.169.254";
-
-const DENIED: &str = "permission was denied, check the credentials";
-
-/// Where a get failed: before its body came, or within it.
-enum Failure {
-    Head(object_store::Error),
-    Body(object_store::Error),
-}
 
 impl Location {
     /// The location at `child`, a relative key of one or more parts.
@@ -70,25 +76,30 @@ impl Location {
 
     /// A whole object, or `None` if there is none.
     pub(crate) async fn get(&self, key: &str) -> Result<Option<Bytes>, VolumeError> {
-        self.get_with(key, None).await
+        self.get_with(key, None).await.map_err(|failed| self.failed("read", key, failed))
     }
 
     /// A range of bytes of an object; shorter than asked for if the object ends before.
     pub(crate) async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Option<Bytes>, VolumeError> {
-        let answer = self.get_with(key, Some(GetRange::Bounded(range.clone()))).await;
-        // A store refuses a range that starts past the end, which would look like a store that is out of order.
-        match (&answer, if answer.is_err() { self.size(key).await? } else { None }) {
-            (Err(_), Some(size)) if size <= range.start => Ok(Some(Bytes::new())),
-            _ => answer,
+        match self.get_with(key, Some(GetRange::Bounded(range.clone()))).await {
+            Ok(bytes) => Ok(bytes),
+            // A store refuses a range that starts past the end, which would look like a store that is out of order.
+            Err(failed) if refuses_ranges(&failed.error) => match self.size(key).await? {
+                Some(size) if size <= range.start => Ok(Some(Bytes::new())),
+                _ => Err(self.failed("read", key, failed)),
+            },
+            Err(failed) => Err(self.failed("read", key, failed)),
         }
     }
 
     /// The last `length` bytes of an object; all of it if it is shorter.
     pub(crate) async fn get_suffix(&self, key: &str, length: u64) -> Result<Option<Bytes>, VolumeError> {
-        if let Ok(answer) = self.get_with(key, Some(GetRange::Suffix(length))).await {
-            return Ok(answer);
+        match self.get_with(key, Some(GetRange::Suffix(length))).await {
+            Ok(bytes) => return Ok(bytes),
+            // Some stores have no suffix ranges, and none has one of an empty object.
+            Err(failed) if refuses_ranges(&failed.error) => {}
+            Err(failed) => return Err(self.failed("read", key, failed)),
         }
-        // Some stores have no suffix ranges, and none has one of an empty object.
         let Some(size) = self.size(key).await? else { return Ok(None) };
         if size == 0 {
             return Ok(Some(Bytes::new()));
@@ -98,23 +109,25 @@ impl Location {
 
     /// Size of an object in bytes, or `None` if there is none.
     pub(crate) async fn size(&self, key: &str) -> Result<Option<u64>, VolumeError> {
-        self.counters.asked();
-        match self.store.head(&self.path(key)).await {
-            Ok(meta) => Ok(Some(meta.size)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(self.failed("read", key, error)),
-        }
+        let path = &self.path(key);
+        let head = persist(&self.store, &self.counters, || async move {
+            self.counters.asked();
+            match self.store.objects.head(path).await {
+                Ok(meta) => Ok(Some(meta.size)),
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        head.await.map_err(|failed| self.failed("read", key, failed))
     }
 
     /// Puts a whole object, replacing what was there.
     pub(crate) async fn put(&self, key: &str, bytes: Bytes) -> Result<(), VolumeError> {
         let since = Instant::now();
-        let length = bytes.len();
-        self.store
-            .put(&self.path(key), PutPayload::from_bytes(bytes))
-            .await
-            .map_err(|error| self.failed("write", key, error))?;
-        self.counters.put(length, since);
+        let (path, bytes) = (&self.path(key), &bytes);
+        let put = persist(&self.store, &self.counters, || upload(&self.store, path, bytes.clone()));
+        put.await.map_err(|failed| self.failed("write", key, failed))?;
+        self.counters.put(bytes.len(), since);
         Ok(())
     }
 
@@ -128,22 +141,54 @@ impl Location {
         if self.is_file() {
             return Ok(true);
         }
-        self.counters.asked();
-        let mut objects = self.store.list(Some(&self.root));
-        match objects.next().await {
-            None | Some(Err(object_store::Error::NotFound { .. })) => Ok(false),
-            Some(Ok(_)) => Ok(true),
-            Some(Err(error)) => Err(self.failed("list", "", error)),
+        let found = persist(&self.store, &self.counters, || async move {
+            self.counters.asked();
+            match self.store.objects.list(Some(&self.root)).next().await {
+                None | Some(Err(object_store::Error::NotFound { .. })) => Ok(false),
+                Some(Ok(_)) => Ok(true),
+                Some(Err(error)) => Err(error),
+            }
+        });
+        found.await.map_err(|failed| self.failed("list", "", failed))
+    }
+
+    /// Every object below this location.
+    ///
+    /// # Errors
+    /// `Unavailable` if the store fails, or cannot list, as web servers cannot.
+    pub(crate) async fn list(&self) -> Result<Vec<Stored>, VolumeError> {
+        if self.read_only {
+            return Err(VolumeError::new(
+                VolumeErrorKind::Unavailable,
+                format!("{} is on a web server, which does not list what it has", self.url),
+            ));
         }
+        let listed = persist(&self.store, &self.counters, || async move {
+            self.counters.asked();
+            let objects = self.store.objects.list(Some(&self.root)).map_ok(|meta| {
+                let parts: Vec<String> = meta
+                    .location
+                    .prefix_match(&self.root)
+                    .into_iter()
+                    .flatten()
+                    .map(|part| part.as_ref().to_owned())
+                    .collect();
+                Stored { key: parts.join("/"), size: meta.size }
+            });
+            objects.try_collect().await
+        });
+        listed.await.map_err(|failed| self.failed("list", "", failed))
     }
 
     /// Deletes everything below this location, and nothing else.
     pub(crate) async fn delete_all(&self) -> Result<(), VolumeError> {
-        self.counters.asked();
         let Some(directory) = self.directory.clone() else {
-            let objects = self.store.list(Some(&self.root)).map_ok(|meta| meta.location).boxed();
-            let deleted = self.store.delete_stream(objects).try_for_each(|_| async { Ok(()) }).await;
-            return deleted.map_err(|error| self.failed("delete", "", error));
+            let deleted = persist(&self.store, &self.counters, || async move {
+                self.counters.asked();
+                let objects = self.store.objects.list(Some(&self.root)).map_ok(|meta| meta.location).boxed();
+                self.store.objects.delete_stream(objects).try_for_each(|_| async { Ok(()) }).await
+            });
+            return deleted.await.map_err(|failed| self.failed("delete", "", failed));
         };
         let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(directory)).await;
         match removed {
@@ -162,91 +207,91 @@ impl Location {
         one.starts_with(&other) || other.starts_with(&one)
     }
 
-    async fn get_with(&self, key: &str, range: Option<GetRange>) -> Result<Option<Bytes>, VolumeError> {
-        let mut pause = FIRST_PAUSE;
-        for _ in 0..BODY_RETRIES {
-            match self.get_once(key, range.clone()).await {
-                Err(Failure::Body(_)) => tokio::time::sleep(pause).await,
-                Err(Failure::Head(error)) => return Err(self.failed("read", key, error)),
-                Ok(bytes) => return Ok(bytes),
-            }
-            pause *= 2;
-        }
-        let last = self.get_once(key, range).await;
-        last.map_err(|(Failure::Head(error) | Failure::Body(error))| self.failed("read", key, error))
-    }
-
-    async fn get_once(&self, key: &str, range: Option<GetRange>) -> Result<Option<Bytes>, Failure> {
-        let since = Instant::now();
-        let options = GetOptions { range, ..GetOptions::default() };
-        let answer = match self.store.get_opts(&self.path(key), options).await {
-            Ok(result) => result.bytes().await.map(Some).map_err(Failure::Body),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(Failure::Head(error)),
-        };
-        let length = answer.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
-        self.counters.fetched(length, since);
-        answer
+    async fn get_with(&self, key: &str, range: Option<GetRange>) -> Result<Option<Bytes>, Failed> {
+        let (path, range) = (&self.path(key), &range);
+        persist(&self.store, &self.counters, || async move {
+            let since = Instant::now();
+            let options = GetOptions { range: range.clone(), ..GetOptions::default() };
+            let answer = match self.store.objects.get_opts(path, options).await {
+                Ok(result) => result.bytes().await.map(Some),
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                Err(error) => Err(error),
+            };
+            let length = answer.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
+            self.counters.fetched(length, since);
+            answer
+        })
+        .await
     }
 
     fn path(&self, key: &str) -> Path {
         key.split('/').filter(|part| !part.is_empty()).fold(self.root.clone(), |path, part| path.join(part))
     }
 
-    fn failed(&self, verb: &str, key: &str, error: object_store::Error) -> VolumeError {
-        use object_store::Error::{InvalidPath, PermissionDenied, Unauthenticated};
+    fn failed(&self, verb: &str, key: &str, Failed { error, effort }: Failed) -> VolumeError {
         let name = if key.is_empty() { self.url.clone() } else { self.url_of(key) };
         let kind = match error {
-            InvalidPath { .. } => VolumeErrorKind::Usage,
+            object_store::Error::InvalidPath { .. } => VolumeErrorKind::Usage,
             _ => VolumeErrorKind::Unavailable,
         };
-        let text = one_line(&error);
-        let advice = match error {
-            PermissionDenied { .. } | Unauthenticated { .. } => DENIED,
-            // A refused listing comes as an error of no kind.
-            _ if [" 401 Unauthorized", " 403 Forbidden"].iter().any(|status| text.contains(status)) => DENIED,
-            // Without credentials the client asks the cloud machine it may run on for some.
-            _ if text.contains(MACHINE_METADATA) => {
-                "no credentials were found, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
+        let denied = |status| matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let text = match cause(&error) {
+            Some(Failure::Refused(refusal)) if denied(refusal.status) => {
+                format!("permission was denied, check the credentials: {refusal}")
             }
-            _ => "the store gave an error",
+            Some(failure) => format!("the store does not do it: {failure}"),
+            None => told(&error),
         };
-        VolumeError::new(kind, format!("cannot {verb} {name}: {advice}: {text}")).with_source(error)
+        VolumeError::new(kind, format!("cannot {verb} {name}: {text}{effort}")).with_source(error)
     }
 }
 
-/// Waits for the first answer of a store, but not for ever.
-pub(crate) async fn first_answer<T>(
-    url: &str,
-    answer: impl Future<Output = Result<T, VolumeError>>,
-) -> Result<T, VolumeError> {
-    tokio::time::timeout(FIRST_ANSWER, answer).await.unwrap_or_else(|_| {
-        let seconds = FIRST_ANSWER.as_secs();
-        Err(VolumeError::new(
-            VolumeErrorKind::Unavailable,
-            format!("{url} gave no answer within {seconds} s: check that the endpoint is reachable and that credentials are set"),
-        ))
-    })
+/// What the client found, if the error comes from there.
+fn cause(error: &object_store::Error) -> Option<&Failure> {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if let Some(failure) = cause.downcast_ref() {
+            return Some(failure);
+        }
+        source = cause.source();
+    }
+    None
 }
 
-fn one_line(error: &object_store::Error) -> String {
+/// Whether the range is what the store did not like.
+fn refuses_ranges(error: &object_store::Error) -> bool {
+    match cause(error) {
+        Some(Failure::Refused(refusal)) => {
+            matches!(refusal.status, StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::NOT_IMPLEMENTED)
+                || refusal.status == StatusCode::BAD_REQUEST
+        }
+        // The object store's own code, or the local disk.
+        None => true,
+        Some(_) => false,
+    }
+}
+
+/// An error that is not the client's, in one line.
+fn told(error: &object_store::Error) -> String {
     let text = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-    text.chars().take(600).collect()
+    let text: String = text.chars().take(600).collect();
+    // Without credentials the client asks the cloud machine it may run on for some.
+    let advice = if text.contains(MACHINE_METADATA) { "no credentials were found" } else { "the store gave an error" };
+    format!("{advice}: {text}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn failures_name_the_object_and_what_to_do() {
-        let location = crate::address::locate("memory://a/b", &crate::Environment::empty()).unwrap();
-        let generic = |text: &str| object_store::Error::Generic { store: "S3", source: text.to_owned().into() };
-        let error = location.failed("read", "c/0", generic("PUT http://169.254.169.254/latest/api/token failed"));
+    #[tokio::test]
+    async fn failures_name_the_object_and_what_to_do() {
+        let location = crate::address::locate("memory://a/b", &crate::Environment::empty()).await.unwrap();
+        let source = format!("PUT http://{MACHINE_METADATA}/latest/api/token failed");
+        let error = object_store::Error::Generic { store: "S3", source: source.into() };
+        let error = location.failed("read", "c/0", Failed { error, effort: "; given up".to_owned() });
         assert_eq!(error.kind, VolumeErrorKind::Unavailable);
-        assert!(error.message.contains("memory://a/b/c/0") && error.message.contains("AWS_SKIP_SIGNATURE"), "{error}");
-        assert!(!location.failed("list", "", generic("reset")).message.contains("AWS_"));
-        let denied = location.failed("list", "", generic("status code: 403 Forbidden: <Error/>"));
-        assert!(denied.message.contains("check the credentials"), "{denied}");
+        assert!(error.message.starts_with("cannot read memory://a/b/c/0: no credentials were found"), "{error}");
+        assert!(error.message.ends_with("; given up"), "{error}");
     }
 }

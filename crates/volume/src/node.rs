@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::VolumeError;
-use crate::location::{Location, first_answer};
+use crate::location::Location;
 
 /// What is stored at a location.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ impl Node {
     /// Reads the node at a location; `None` if there is none. Zarr v3 is preferred where both versions are stored.
     ///
     /// # Errors
-    /// `Unavailable` if the store gives no answer within 15 seconds; `Data` if the metadata is not JSON, or if this is a file.
+    /// `Unavailable` if the store gives no answer; `Data` if the metadata is not JSON, or if this is a file.
     pub(crate) async fn find(location: &Location) -> Result<Option<Self>, VolumeError> {
         if location.is_file() {
             return Err(VolumeError::data(format!(
@@ -27,13 +27,13 @@ impl Node {
                 location.url
             )));
         }
-        let gets = futures::future::join4(
+        let (v3, array, attributes, group) = futures::future::join4(
             location.get("zarr.json"),
             location.get(".zarray"),
             location.get(".zattrs"),
             location.get(".zgroup"),
-        );
-        let (v3, array, attributes, group) = first_answer(&location.url, async { Ok(gets.await) }).await?;
+        )
+        .await;
         // A store may deny what it does not have, so an error counts only if nothing was found.
         let found = |answer: &Result<Option<Bytes>, VolumeError>| answer.as_ref().ok().and_then(Clone::clone);
         if let Some(bytes) = found(&v3) {

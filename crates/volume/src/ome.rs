@@ -138,6 +138,15 @@ pub(crate) fn collection(attributes: &Value) -> Option<&'static str> {
     kinds.iter().find(|(key, _)| has(attributes, key)).map(|(_, what)| *what)
 }
 
+/// The paths in a collection that its metadata names; of a bioformats2raw collection the first image, which is always there.
+pub(crate) fn members(attributes: &Value) -> Vec<String> {
+    let ome = if attributes["ome"].is_object() { &attributes["ome"] } else { attributes };
+    let lists = [&ome["plate"]["wells"], &ome["well"]["images"]];
+    let paths = lists.into_iter().filter_map(Value::as_array).flatten().filter_map(|member| member["path"].as_str());
+    let paths: Vec<String> = paths.map(str::to_owned).collect();
+    if paths.is_empty() && !ome["bioformats2raw.layout"].is_null() { vec!["0".to_owned()] } else { paths }
+}
+
 /// Whether a group's attributes say that it is an image, in any version.
 pub(crate) fn is_image(attributes: &Value) -> bool {
     has(attributes, "multiscales")
@@ -168,23 +177,47 @@ pub(crate) fn no_image(attributes: &Value, url: &str) -> VolumeError {
     ))
 }
 
-/// The OME-Zarr attributes of a group with one level at `0`.
-pub(crate) fn group_attributes(axes: &[AxisInfo], name: &str, format: ZarrFormat) -> Value {
+/// The OME-Zarr attributes of a group whose levels, the finest first, have these axes and lie at `0`, `1` and so on.
+pub(crate) fn group_attributes(levels: &[&[AxisInfo]], name: &str, format: ZarrFormat) -> Value {
     let version = if format == ZarrFormat::V2 { "0.4" } else { "0.5" };
+    let axes: Vec<Value> = levels.first().into_iter().flat_map(|axes| axes.iter().map(stored_axis)).collect();
+    let datasets: Vec<Value> = levels
+        .iter()
+        .enumerate()
+        .map(|(path, axes)| json!({"path": path.to_string(), "coordinateTransformations": transformations(axes)}))
+        .collect();
+    let mut multiscale = json!({"name": name, "axes": axes, "datasets": datasets});
+    if format == ZarrFormat::V2 {
+        multiscale["version"] = json!(version);
+        return json!({"multiscales": [multiscale]});
+    }
+    json!({"ome": {"version": version, "multiscales": [multiscale]}})
+}
+
+fn transformations(axes: &[AxisInfo]) -> Vec<Value> {
     let scale: Vec<f64> = axes.iter().map(|axis| axis.scale).collect();
     let translation: Vec<f64> = axes.iter().map(|axis| axis.translation).collect();
     let mut transformations = vec![json!({"type": "scale", "scale": scale})];
     if translation.iter().any(|value| *value != 0.0) {
         transformations.push(json!({"type": "translation", "translation": translation}));
     }
-    let axes: Vec<Value> = axes.iter().map(stored_axis).collect();
-    let mut multiscale = json!({"name": name, "axes": axes,
-        "datasets": [{"path": "0", "coordinateTransformations": transformations}]});
-    if format == ZarrFormat::V2 {
-        multiscale["version"] = json!(version);
-        return json!({"multiscales": [multiscale]});
-    }
-    json!({"ome": {"version": version, "multiscales": [multiscale]}})
+    transformations
+}
+
+/// The `omero` metadata of an image whose channels hold values within these bounds: names and colours are those of the input's
+/// channels of the same numbers, if it tells.
+pub(crate) fn omero(windows: &[[f64; 2]], input: Option<&Value>, first: usize) -> Value {
+    let channel = |(number, [low, high]): (usize, &[f64; 2])| {
+        let known = input.map_or(&Value::Null, |omero| &omero["channels"][first + number]);
+        let text = |key: &str, default: String| known[key].as_str().map_or(default, str::to_owned);
+        json!({
+            "label": text("label", number.to_string()),
+            "color": text("color", "FFFFFF".to_owned()),
+            "active": true,
+            "window": {"min": low, "max": high, "start": low, "end": high},
+        })
+    };
+    json!({"channels": windows.iter().enumerate().map(channel).collect::<Vec<_>>()})
 }
 
 fn stored_axis(axis: &AxisInfo) -> Value {
@@ -214,7 +247,7 @@ mod tests {
     #[test]
     fn axes_survive_both_versions() {
         for format in [ZarrFormat::V2, ZarrFormat::V3] {
-            let attributes = group_attributes(&axes(), "volume", format);
+            let attributes = group_attributes(&[&axes()], "volume", format);
             let image = Multiscale::find(&attributes, "x").unwrap().unwrap();
             assert_eq!(image.axes(0, &[2, 3, 4, 5], "x").unwrap().unwrap(), axes());
             assert!(image.axes(0, &[3, 4, 5], "x").is_err());

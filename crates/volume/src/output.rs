@@ -1,15 +1,18 @@
 //! Planning an output: every check is made before anything is created or touched.
 
-use bytes::Bytes;
 use haloflow_geometry::Zyx;
 use serde_json::{Value, json};
 
+use crate::blueprint::Blueprint;
+use crate::group::{Display, Group, pretty};
 use crate::layout::Layout;
 use crate::ome::group_attributes;
 use crate::spec::Source;
 use crate::target::Target;
-use crate::writer::{ArrayTarget, in_flight};
-use crate::{CpuPool, Element, Environment, InputDescription, StorageCounters, VolumeError, VolumeWriter, ZarrFormat};
+use crate::writer::{ArrayTarget, Level, in_flight};
+use crate::{
+    CpuPool, Element, Environment, InputDescription, Levels, StorageCounters, VolumeError, VolumeWriter, ZarrFormat,
+};
 
 /// The output as asked for.
 #[derive(Clone, Debug)]
@@ -29,7 +32,7 @@ pub struct OutputRequest {
     pub shard: Option<Zyx>,
     /// Version of the Zarr format; unset is v3, or what a spec says.
     pub format: Option<ZarrFormat>,
-    /// `blosc`, `zstd`, `gzip`, each optionally with `:LEVEL`, or `none`; unset is Zstandard in blosc at level 3.
+    /// `blosc` (with Zstandard), `blosc-lz4`, `blosc-zlib`, `zstd`, `gzip`, each optionally with `:LEVEL`, or `none`; unset is `blosc:3`.
     pub compressor: Option<String>,
     /// Time point to write; unset is 0 in a new array and `input_t` where a spec gives the shape.
     pub t: Option<usize>,
@@ -56,6 +59,10 @@ pub struct OutputPlan {
     targets: Vec<Target>,
     unit: Zyx,
     element: Element,
+    /// Units that are encoded and put at one time, at most.
+    in_flight: usize,
+    /// The input's channel names and colours.
+    omero: Option<Value>,
     cpu: CpuPool,
     counters: StorageCounters,
 }
@@ -66,7 +73,7 @@ impl OutputPlan {
     ///
     /// # Errors
     /// `Usage` for a value that is not allowed; `Exists` if an output exists and is to be neither opened nor overwritten;
-    /// `Data` if an existing array cannot hold the result; `Unavailable` if a store cannot be reached within 15 seconds.
+    /// `Data` if an existing array cannot hold the result; `Unavailable` if a store cannot be reached.
     pub async fn check(
         request: OutputRequest,
         input: &InputDescription,
@@ -101,7 +108,36 @@ impl OutputPlan {
                 other.layout.element
             )));
         }
-        Ok(Self { request, targets, unit, element, cpu: cpu.clone(), counters: StorageCounters::default() })
+        let omero = input.omero.clone();
+        let bytes = targets.iter().map(|target| target.layout.codec.decoded_size()).max().unwrap_or(0);
+        let in_flight = in_flight(bytes, cpu);
+        Ok(Self {
+            request,
+            targets,
+            unit,
+            element,
+            in_flight,
+            omero,
+            cpu: cpu.clone(),
+            counters: StorageCounters::default(),
+        })
+    }
+
+    /// The same output with coarser levels, written in tiles of `tile` voxels.
+    ///
+    /// # Errors
+    /// `Usage` if an output is no OME-Zarr image, or if tiles would share a chunk on some level.
+    pub fn with_pyramid(mut self, levels: Levels, tile: Zyx) -> Result<Self, VolumeError> {
+        if levels != Levels::One {
+            self.targets.iter_mut().try_for_each(|target| target.plan_pyramid(levels, tile))?;
+        }
+        Ok(self)
+    }
+
+    /// For each coarser level, how many voxels of the finest one of its voxels stands for along z, y, x.
+    #[must_use]
+    pub fn factors(&self) -> Vec<Zyx> {
+        self.targets.first().into_iter().flat_map(|target| target.coarser.iter().map(|level| level.factors)).collect()
     }
 
     /// Spatial shape of the unit of writing, z, y, x, voxels: the shard if there is one, else the chunk.
@@ -139,7 +175,19 @@ impl OutputPlan {
     #[must_use]
     pub fn transfer_bytes(&self) -> u64 {
         let unit = self.targets.iter().map(|target| target.layout.codec.decoded_size()).max().unwrap_or(0);
-        (2 * in_flight(unit, &self.cpu) as u64).saturating_mul(unit as u64)
+        (2 * self.in_flight as u64).saturating_mul(unit as u64)
+    }
+
+    /// How many units are encoded and put at one time at most.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// The same output with at most so many units encoded and put at one time, and at least one.
+    #[must_use]
+    pub fn with_in_flight(self, units: usize) -> Self {
+        Self { in_flight: self.in_flight.min(units).max(1), ..self }
     }
 
     /// Deletes what is to be overwritten, then writes the metadata of every array and group. `provenance`, unless null,
@@ -158,16 +206,25 @@ impl OutputPlan {
                 blueprint.set_channels(channels_out);
                 target.layout = Layout::read(&blueprint.metadata(&json!({})), &target.array.url)?;
             }
+            for level in &mut target.coarser {
+                level.array = level.array.clone().with_counters(&self.counters);
+                if self.request.stack_channels {
+                    level.blueprint.set_channels(channels_out);
+                    level.layout = Layout::read(&level.blueprint.metadata(&json!({})), &level.array.url)?;
+                }
+            }
         }
         let provenance = if provenance.is_null() { self.request.provenance.clone() } else { provenance };
         for target in self.targets.iter().filter(|target| target.delete) {
             target.location.delete_all().await?;
         }
+        let mut groups = Vec::new();
         for target in &self.targets {
-            write_metadata(target, &provenance).await?;
+            groups.push(write_metadata(target, &provenance).await?);
         }
-        let arrays = self.targets.into_iter().map(ArrayTarget::from).collect();
-        Ok(VolumeWriter::new(arrays, channels_out, self.cpu, self.counters))
+        let display = Display { groups, omero: self.omero, first: self.request.input_c };
+        let levels = levels_of(self.targets, channels_out);
+        Ok(VolumeWriter::new(levels, self.in_flight, display, self.cpu, self.counters))
     }
 
     /// Checks that so many output channels fit the targets: one per array, or as many as the channel axis of a stacked array has
@@ -227,39 +284,52 @@ fn check_collisions(sources: &[Source], input: &InputDescription) -> Result<(), 
     Ok(())
 }
 
-/// Writes the array's metadata before the group's, so that a group never points at an array that is not there.
-async fn write_metadata(target: &Target, provenance: &Value) -> Result<(), VolumeError> {
-    let Some(blueprint) = &target.blueprint else { return Ok(()) };
-    let mut attributes = if target.is_group {
-        let name = target.location.url.rsplit('/').next().unwrap_or_default();
-        group_attributes(&blueprint.axes, name, blueprint.format)
-    } else {
-        json!({})
-    };
-    attributes["haloflow"] = provenance.clone();
-    let array_attributes = if target.is_group { json!({}) } else { attributes.clone() };
-    let metadata = blueprint.metadata(&array_attributes);
-    match blueprint.format {
-        ZarrFormat::V2 => {
-            target.array.put(".zarray", pretty(&metadata)).await?;
-            // The attributes first: a group without them could not be told to be ours, and so not be overwritten.
-            target.location.put(".zattrs", pretty(&attributes)).await?;
-            if target.is_group {
-                target.location.put(".zgroup", pretty(&json!({"zarr_format": 2}))).await?;
+/// The arrays of each level, the finest first.
+fn levels_of(targets: Vec<Target>, channels: usize) -> Vec<Level> {
+    let mut levels: Vec<Vec<ArrayTarget>> = Vec::new();
+    for target in targets {
+        let of = |location, layout| ArrayTarget { location, layout, map: target.map, t: target.t, c: target.c };
+        let arrays = std::iter::once(of(target.array, target.layout));
+        let arrays = arrays.chain(target.coarser.into_iter().map(|level| of(level.array, level.layout)));
+        for (number, array) in arrays.enumerate() {
+            match levels.get_mut(number) {
+                Some(level) => level.push(array),
+                None => levels.push(vec![array]),
             }
-            Ok(())
-        }
-        ZarrFormat::V3 => {
-            target.array.put("zarr.json", pretty(&metadata)).await?;
-            if !target.is_group {
-                return Ok(());
-            }
-            let group = json!({"zarr_format": 3, "node_type": "group", "attributes": attributes});
-            target.location.put("zarr.json", pretty(&group)).await
         }
     }
+    levels.into_iter().map(|arrays| Level::new(arrays, channels)).collect()
 }
 
-fn pretty(value: &Value) -> Bytes {
-    Bytes::from(format!("{value:#}\n"))
+/// Writes the arrays' metadata before the group's, so that a group never points at an array that is not there. Gives the group.
+async fn write_metadata(target: &Target, provenance: &Value) -> Result<Option<Group>, VolumeError> {
+    let Some(blueprint) = &target.blueprint else { return Ok(None) };
+    let format = blueprint.format;
+    if !target.is_group {
+        return write_bare(target, blueprint, provenance).await.map(|()| None);
+    }
+    let arrays = std::iter::once((&target.array, blueprint));
+    let arrays = arrays.chain(target.coarser.iter().map(|level| (&level.array, &level.blueprint)));
+    let key = if format == ZarrFormat::V2 { ".zarray" } else { "zarr.json" };
+    let mut axes = Vec::new();
+    for (array, blueprint) in arrays {
+        array.put(key, pretty(&blueprint.metadata(&json!({})))).await?;
+        axes.push(&*blueprint.axes);
+    }
+    let name = target.location.url.rsplit('/').next().unwrap_or_default();
+    let mut attributes = group_attributes(&axes, name, format);
+    attributes["haloflow"] = provenance.clone();
+    let group = Group { location: target.location.clone(), format, attributes };
+    group.write().await?;
+    Ok(Some(group))
+}
+
+async fn write_bare(target: &Target, blueprint: &Blueprint, provenance: &Value) -> Result<(), VolumeError> {
+    let attributes = json!({"haloflow": provenance});
+    let metadata = pretty(&blueprint.metadata(&attributes));
+    if blueprint.format == ZarrFormat::V3 {
+        return target.array.put("zarr.json", metadata).await;
+    }
+    target.array.put(".zarray", metadata).await?;
+    target.location.put(".zattrs", pretty(&attributes)).await
 }

@@ -77,10 +77,10 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `Usage` for a bad spec, level, time point or channel; `Data` if there is no volume or it is of an unsupported form;
-    /// `Unavailable` if the store cannot be reached within 15 seconds.
+    /// `Unavailable` if the store cannot be reached.
     pub async fn open(options: &InputOptions, environment: &Environment, cpu: &CpuPool) -> Result<Self, VolumeError> {
         let counters = StorageCounters::default();
-        let Input { location, layout, map, description } = Input::open(options, environment, &counters).await?;
+        let Input { location, layout, map, description, .. } = Input::open(options, environment, &counters).await?;
         let source = UnitSource::new(layout, location, cpu.clone(), options.requests);
         let (t, c) = (options.t, options.c.clone());
         let shared = Shared { source, map, description, counters, cpu: cpu.clone(), t, c };
@@ -91,6 +91,22 @@ impl VolumeReader {
     #[must_use]
     pub fn with_cache(self, bytes: u64) -> Self {
         Self { cache: cache(bytes), ..self }
+    }
+
+    /// The same volume with at most so many chunks fetched and decoded at one time, and at least one.
+    #[must_use]
+    pub fn with_requests(self, requests: usize) -> Self {
+        let Shared { source, map, description, counters, cpu, t, c } = &*self.shared;
+        let source = source.with_requests(requests);
+        let (description, counters, cpu) = (description.clone(), counters.clone(), cpu.clone());
+        let shared = Shared { source, map: *map, description, counters, cpu, t: *t, c: c.clone() };
+        Self { shared: Arc::new(shared), ..self }
+    }
+
+    /// How many chunks are fetched and decoded at one time at most.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.shared.source.requests()
     }
 
     /// Size of the volume z, y, x, voxels.
@@ -150,6 +166,15 @@ impl VolumeReader {
     /// `Usage` if the region reaches outside; `Data` naming the object if a chunk is empty, truncated or corrupt; `Unavailable` if the store
     /// fails for longer than its retries last.
     pub async fn read(&self, region: Box3) -> Result<Brick, VolumeError> {
+        self.read_and_forget(region, |_| false).await
+    }
+
+    /// As [`read`](Self::read), and lets go of the chunks that `is_done` says nobody needs again, so that the cache has room for
+    /// others. It is asked with the voxels that a chunk covers, which may reach past the volume.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_and_forget(&self, region: Box3, is_done: impl Fn(&Box3) -> bool) -> Result<Brick, VolumeError> {
         let shape = self.shape();
         if (0..3).any(|axis| region.start[axis] > region.stop[axis] || region.stop[axis] > shape[axis]) {
             return Err(VolumeError::usage(format!(
@@ -169,19 +194,41 @@ impl VolumeReader {
             while running.len() < self.shared.source.requests() {
                 let Some((index, placement)) = waiting.next() else { break };
                 let reader = self.clone();
-                running.spawn(async move { Ok((placement, reader.cached(index).await?)) });
+                running.spawn(async move {
+                    let held = reader.cached(index.clone()).await?;
+                    Ok((index, placement, held))
+                });
             }
             let Some(first) = running.join_next().await else { return Ok(brick) };
             let mut arrived = vec![settled(first)?];
             while let Some(next) = running.try_join_next() {
                 arrived.push(settled(next)?);
             }
+            let done = arrived.iter().filter(|(_, placement, _)| is_done(&placement.covers));
+            let done: Vec<Vec<u64>> = done.map(|(index, ..)| index.clone()).collect();
+            let arrived = arrived.into_iter().map(|(_, placement, held)| (placement, held)).collect();
             let permits;
             (brick, permits) = self.copy(brick, arrived).await?;
+            for index in &done {
+                self.cache.invalidate(index).await;
+            }
             // The cache evicts lazily; memory is bounded only if it does so before others may go on.
             self.cache.run_pending_tasks().await;
             drop(permits);
         }
+    }
+
+    pub(crate) fn source(&self) -> &UnitSource {
+        &self.shared.source
+    }
+
+    pub(crate) fn map(&self) -> AxisMap {
+        self.shared.map
+    }
+
+    /// The time point and the channels that are read.
+    pub(crate) fn selection(&self) -> (usize, &[usize]) {
+        (self.shared.t, &self.shared.c)
     }
 
     async fn cached(&self, index: Vec<u64>) -> Result<Held, VolumeError> {
@@ -259,7 +306,7 @@ mod tests {
 
     async fn reader(requests: usize) -> VolumeReader {
         let environment = Environment::empty();
-        let location = crate::address::locate("memory://v", &environment).unwrap();
+        let location = crate::address::locate("memory://v", &environment).await.unwrap();
         let metadata = json!({"zarr_format": 2, "shape": [4, 8, 8], "chunks": [2, 2, 2], "dtype": "|u1", "compressor": null,
             "fill_value": 3, "filters": null, "order": "C"});
         location.put(".zarray", metadata.to_string().into()).await.unwrap();

@@ -3,7 +3,8 @@
 use object_store::path::Path;
 use serde_json::{Map, Value};
 
-use crate::address::{StoreSettings, in_memory, local, locate, remote};
+use crate::address::{in_memory, local, locate, remote};
+use crate::amazon::AmazonSettings;
 use crate::location::Location;
 use crate::{Element, Environment, VolumeError, ZarrFormat};
 
@@ -87,16 +88,16 @@ impl Source {
     pub(crate) async fn read(text: &str, environment: &Environment) -> Result<Self, VolumeError> {
         let text = text.trim();
         if text.starts_with('{') {
-            return Ok(Self::Spec(Box::new(Spec::read(text, "the inline spec", environment)?)));
+            return Ok(Self::Spec(Box::new(Spec::read(text, "the inline spec", environment).await?)));
         }
         let is_file = text.ends_with(".json") && !text.contains("://") && !std::path::Path::new(text).is_dir();
         if !is_file {
-            return locate(text, environment).map(Self::Place);
+            return locate(text, environment).await.map(Self::Place);
         }
         let content = tokio::fs::read_to_string(text).await.map_err(|error| {
             VolumeError::usage(format!("cannot read the spec file {text}: {error}")).with_source(error)
         })?;
-        Ok(Self::Spec(Box::new(Spec::read(&content, &format!("the spec file {text}"), environment)?)))
+        Ok(Self::Spec(Box::new(Spec::read(&content, &format!("the spec file {text}"), environment).await?)))
     }
 
     pub(crate) fn location(&self) -> &Location {
@@ -109,7 +110,7 @@ impl Source {
 
 impl Spec {
     /// Reads a spec's JSON; `name` says in messages which one it is.
-    fn read(text: &str, name: &str, environment: &Environment) -> Result<Self, VolumeError> {
+    async fn read(text: &str, name: &str, environment: &Environment) -> Result<Self, VolumeError> {
         let value: Value = serde_json::from_str(text)
             .map_err(|error| VolumeError::usage(format!("{name} is not valid JSON: {error}")))?;
         let Value::Object(spec) = value else { return Err(VolumeError::usage(format!("{name} is not a JSON object"))) };
@@ -129,7 +130,7 @@ impl Spec {
         };
         let allowed: &[&str] = if format == ZarrFormat::V2 { &V2_KEYS } else { &V3_KEYS };
         known_keys(&metadata, allowed, &[], &format!("the metadata of {name}"))?;
-        let mut location = kvstore(spec.get("kvstore"), name, environment)?;
+        let mut location = kvstore(spec.get("kvstore"), name, environment).await?;
         if let Some(path) = optional_text(&spec, "path", name)? {
             location = location.at(&path);
         }
@@ -167,10 +168,10 @@ fn element(
     element.map(Some).map_err(|error: VolumeError| VolumeError::usage(format!("{name}: {}", error.message)))
 }
 
-fn kvstore(value: Option<&Value>, name: &str, environment: &Environment) -> Result<Location, VolumeError> {
+async fn kvstore(value: Option<&Value>, name: &str, environment: &Environment) -> Result<Location, VolumeError> {
     let name = format!("the kvstore of {name}");
     let store = match value {
-        Some(Value::String(url)) => return locate(url, environment),
+        Some(Value::String(url)) => return locate(url, environment).await,
         Some(Value::Object(store)) => store,
         _ => return Err(VolumeError::usage(format!("{name} is missing: it must be an object or a URL"))),
     };
@@ -186,30 +187,27 @@ fn kvstore(value: Option<&Value>, name: &str, environment: &Environment) -> Resu
     match required("driver")?.as_str() {
         "file" => local(&required("path")?),
         "memory" => Ok(in_memory(key()?, environment)),
-        "s3" => remote("s3", &required("bucket")?, key()?, &amazon_settings(store, &name)?, environment),
-        "gcs" => remote("gs", &required("bucket")?, key()?, &[], environment),
-        "http" => locate(&format!("{}{path}", required("base_url")?), environment),
+        "s3" => remote("s3", &required("bucket")?, key()?, &amazon_settings(store, &name)?, environment).await,
+        "gcs" => remote("gs", &required("bucket")?, key()?, &AmazonSettings::default(), environment).await,
+        "http" => locate(&format!("{}{path}", required("base_url")?), environment).await,
         other => {
             Err(VolumeError::usage(format!("the driver {other:?} of {name} must be file, s3, gcs, http or memory")))
         }
     }
 }
 
-fn amazon_settings(store: &Map<String, Value>, name: &str) -> Result<StoreSettings, VolumeError> {
-    let mut settings = StoreSettings::new();
-    for (key, setting) in [("endpoint", "aws_endpoint_url"), ("aws_region", "aws_region")] {
-        settings.extend(optional_text(store, key, name)?.map(|value| (setting, value)));
-    }
-    match store.get("aws_credentials").map(|credentials| credentials["type"].as_str().unwrap_or("?")) {
-        None | Some("default" | "environment") => {}
-        Some("anonymous") => settings.push(("aws_skip_signature", "true".to_owned())),
+fn amazon_settings(store: &Map<String, Value>, name: &str) -> Result<AmazonSettings, VolumeError> {
+    let anonymous = match store.get("aws_credentials").map(|credentials| credentials["type"].as_str().unwrap_or("?")) {
+        None | Some("default" | "environment") => false,
+        Some("anonymous") => true,
         Some(other) => {
             return Err(VolumeError::usage(format!(
                 "the aws_credentials type {other:?} of {name} must be default, environment or anonymous"
             )));
         }
-    }
-    Ok(settings)
+    };
+    let text = |key: &str| optional_text(store, key, name);
+    Ok(AmazonSettings { endpoint: text("endpoint")?, region: text("aws_region")?, anonymous })
 }
 
 fn optional_text(object: &Map<String, Value>, key: &str, name: &str) -> Result<Option<String>, VolumeError> {

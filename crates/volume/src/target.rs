@@ -8,9 +8,10 @@ use crate::blueprint::{Blueprint, Compressor};
 use crate::input::{in_range, matches_spec};
 use crate::lattice::{check_block, check_extent, check_shard, chunk_shape};
 use crate::layout::{Layout, sizes};
-use crate::location::{Location, first_answer};
+use crate::location::Location;
 use crate::node::Node;
 use crate::ome::{collection, is_image};
+use crate::pyramid::{Grid, Levels, axes_of, coarser};
 use crate::spec::{Source, Spec};
 use crate::{AxisInfo, AxisKind, Element, InputDescription, OutputRequest, VolumeError, VolumeErrorKind, ZarrFormat};
 
@@ -33,6 +34,17 @@ pub(crate) struct Target {
     pub(crate) map: AxisMap,
     pub(crate) t: usize,
     pub(crate) c: usize,
+    /// The levels coarser than `array`, each half of the one before.
+    pub(crate) coarser: Vec<CoarserLevel>,
+}
+
+/// A level of a pyramid that will be created.
+#[derive(Debug)]
+pub(crate) struct CoarserLevel {
+    pub(crate) factors: Zyx,
+    pub(crate) array: Location,
+    pub(crate) blueprint: Blueprint,
+    pub(crate) layout: Layout,
 }
 
 impl Target {
@@ -42,7 +54,7 @@ impl Target {
         input: &InputDescription,
     ) -> Result<Self, VolumeError> {
         let location = source.location().clone();
-        let exists = first_answer(&location.url, location.exists()).await?;
+        let exists = location.exists().await?;
         let (spec, is_group) = match source {
             Source::Place(_) => (None, true),
             Source::Spec(spec) => (Some(&**spec), false),
@@ -68,7 +80,18 @@ impl Target {
         let map = AxisMap::of(&axes, &location.url)?;
         let shape_given = blueprint.as_ref().is_none_or(|blueprint| blueprint.given.contains_key("shape"));
         let (t, c) = indices(request, &layout, map, shape_given, &location.url)?;
-        let target = Self { location, array, is_group, blueprint, delete: exists && delete, layout, map, t, c };
+        let target = Self {
+            location,
+            array,
+            is_group,
+            blueprint,
+            delete: exists && delete,
+            layout,
+            map,
+            t,
+            c,
+            coarser: Vec::new(),
+        };
         target.check_shapes(request, input)?;
         Ok(target)
     }
@@ -76,6 +99,27 @@ impl Target {
     /// Spatial shape of a stored object.
     pub(crate) fn unit(&self) -> Zyx {
         self.map.spatial(&self.layout.chunk)
+    }
+
+    /// Plans coarser levels, for tiles of `tile` voxels.
+    pub(crate) fn plan_pyramid(&mut self, levels: Levels, tile: Zyx) -> Result<(), VolumeError> {
+        let (Some(finest), true) = (&self.blueprint, self.is_group) else {
+            return Err(VolumeError::usage(format!(
+                "`pyramid` needs an OME-Zarr image, but the spec of {} makes a bare array: give a URL or a path instead",
+                self.location.url
+            )));
+        };
+        let extent = self.map.spatial(&finest.shape());
+        let grid = Grid { factors: [1; 3], extent, chunk: finest.chunk, shard: finest.shard };
+        let scale = self.map.zyx.map(|place| place.map_or(1.0, |place| finest.axes[place].scale));
+        for (number, grid) in coarser(grid, scale, tile, levels)?.into_iter().enumerate() {
+            let axes = axes_of(&finest.axes, self.map.zyx, &grid);
+            let blueprint = Blueprint { axes, chunk: grid.chunk, shard: grid.shard, ..finest.clone() };
+            let array = self.location.at(&(number + 1).to_string());
+            let layout = Layout::read(&blueprint.metadata(&json!({})), &array.url)?;
+            self.coarser.push(CoarserLevel { factors: grid.factors, array, blueprint, layout });
+        }
+        Ok(())
     }
 
     fn check_shapes(&self, request: &OutputRequest, input: &InputDescription) -> Result<(), VolumeError> {
@@ -193,7 +237,7 @@ fn blueprint(
     let extent = map.spatial(&axes.iter().map(|axis| axis.size).collect::<Vec<_>>());
     let chunk = chunk_shape(request.chunk, request.shard, input_map.spatial(&input.chunk), request.block, extent);
     check_shard(chunk, request.shard)?;
-    let compressor = request.compressor.as_deref().map_or(Ok(Compressor::Blosc(3)), Compressor::read)?;
+    let compressor = request.compressor.as_deref().map_or(Ok(Compressor::Blosc("zstd", 3)), Compressor::read)?;
     let separator = if format == ZarrFormat::V2 && spec.is_some() { "." } else { "/" };
     Ok(Blueprint { format, axes, map, element, chunk, shard: request.shard, compressor, given, separator })
 }

@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 
 use crate::axes::AxisMap;
 use crate::gather::{Placement, fill_row, scatter};
+use crate::group::Display;
 use crate::layout::Layout;
 use crate::location::Location;
-use crate::target::Target;
 use crate::{AlignedBytes, CounterSnapshot, CpuPool, StorageCounters, StorageObserver, VolumeError};
 
 /// The most units that are encoded and put at once, if they are small.
@@ -28,50 +28,63 @@ pub struct VolumeWriter {
 
 #[derive(Debug)]
 struct Shared {
-    arrays: Vec<ArrayTarget>,
-    channels: usize,
-    shape: Zyx,
-    unit: Zyx,
+    levels: Vec<Level>,
+    display: Display,
     cpu: CpuPool,
     counters: StorageCounters,
     in_flight: usize,
     permits: Arc<Semaphore>,
 }
 
+/// The arrays of one level: one per channel, or one for all.
+#[derive(Debug)]
+pub(crate) struct Level {
+    arrays: Vec<ArrayTarget>,
+    channels: usize,
+    shape: Zyx,
+    unit: Zyx,
+}
+
 /// An array that is open for writing.
 #[derive(Debug)]
 pub(crate) struct ArrayTarget {
-    location: Location,
-    layout: Layout,
-    map: AxisMap,
-    t: usize,
-    c: usize,
+    pub(crate) location: Location,
+    pub(crate) layout: Layout,
+    pub(crate) map: AxisMap,
+    pub(crate) t: usize,
+    pub(crate) c: usize,
 }
 
 /// One object to be written: which array, its index in the grid, and what goes into it.
 #[derive(Debug)]
 struct Job {
+    level: usize,
     array: usize,
     index: Vec<u64>,
     placement: Placement,
 }
 
-impl From<Target> for ArrayTarget {
-    fn from(target: Target) -> Self {
-        Self { location: target.array, layout: target.layout, map: target.map, t: target.t, c: target.c }
-    }
-}
-
-impl VolumeWriter {
-    pub(crate) fn new(arrays: Vec<ArrayTarget>, channels: usize, cpu: CpuPool, counters: StorageCounters) -> Self {
+impl Level {
+    pub(crate) fn new(arrays: Vec<ArrayTarget>, channels: usize) -> Self {
         let spatial = |full: fn(&Layout) -> &[usize]| {
             arrays.first().map_or([1; 3], |array| array.map.spatial(full(&array.layout)))
         };
         let (shape, unit) = (spatial(|layout| &layout.shape), spatial(|layout| &layout.chunk));
-        let bytes = arrays.iter().map(|array| array.layout.codec.decoded_size()).max().unwrap_or(1);
-        let in_flight = in_flight(bytes, &cpu);
+        Self { arrays, channels, shape, unit }
+    }
+}
+
+impl VolumeWriter {
+    /// `in_flight` units are encoded and put at one time, of whatever level: the finest has the largest.
+    pub(crate) fn new(
+        levels: Vec<Level>,
+        in_flight: usize,
+        display: Display,
+        cpu: CpuPool,
+        counters: StorageCounters,
+    ) -> Self {
         let permits = Arc::new(Semaphore::new(in_flight));
-        Self { shared: Arc::new(Shared { arrays, channels, shape, unit, cpu, counters, in_flight, permits }) }
+        Self { shared: Arc::new(Shared { levels, display, cpu, counters, in_flight, permits }) }
     }
 
     /// What has been written so far.
@@ -94,9 +107,23 @@ impl VolumeWriter {
     /// # Errors
     /// `Usage` if the tile or the buffers do not fit; `Unavailable` if the store fails for longer than its retries last.
     pub async fn write(&self, tile: Box3, channels: Vec<AlignedBytes>) -> Result<(), VolumeError> {
-        self.shared.check(tile, &channels)?;
+        self.write_level(0, tile, channels).await
+    }
+
+    /// As [`write`](Self::write), on a level of the pyramid; `tile` is in voxels of that level. 0 is the finest.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); `Usage` too if there is no such level.
+    pub async fn write_level(&self, level: usize, tile: Box3, channels: Vec<AlignedBytes>) -> Result<(), VolumeError> {
+        let Some(found) = self.shared.levels.get(level) else {
+            return Err(VolumeError::usage(format!(
+                "there is no level {level}: the output has {}",
+                self.shared.levels.len()
+            )));
+        };
+        found.check(tile, &channels)?;
         let channels = Arc::new(channels);
-        let mut waiting = self.shared.jobs(tile).into_iter();
+        let mut waiting = found.jobs(level, tile).into_iter();
         let mut running = JoinSet::new();
         loop {
             while running.len() < self.shared.in_flight {
@@ -112,9 +139,22 @@ impl VolumeWriter {
             }
         }
     }
+
+    /// Tells viewers the range of values of each channel, `[least, greatest]`, in the metadata of OME-Zarr images. Bare arrays have
+    /// no place for it.
+    ///
+    /// # Errors
+    /// `Usage` if there is not one range per channel; `Unavailable` if the store fails.
+    pub async fn write_windows(&self, windows: &[[f64; 2]]) -> Result<(), VolumeError> {
+        let channels = self.shared.levels.first().map_or(0, |level| level.channels);
+        if windows.len() != channels {
+            return Err(VolumeError::usage(format!("there are {} windows for {channels} channels", windows.len())));
+        }
+        self.shared.display.write(windows).await
+    }
 }
 
-impl Shared {
+impl Level {
     fn check(&self, tile: Box3, channels: &[AlignedBytes]) -> Result<(), VolumeError> {
         let (shape, unit) = (self.shape, self.unit);
         let aligned = |axis: usize| {
@@ -143,7 +183,7 @@ impl Shared {
     }
 
     /// Every object that the tile fills.
-    fn jobs(&self, tile: Box3) -> Vec<Job> {
+    fn jobs(&self, level: usize, tile: Box3) -> Vec<Job> {
         let stacked = self.arrays.len() == 1;
         let mut jobs = Vec::new();
         for (number, array) in self.arrays.iter().enumerate() {
@@ -159,6 +199,7 @@ impl Shared {
                 let base = |buffer: usize| array.t % per_t * strides.t + place(buffer) % per_c * strides.c;
                 let planes: Vec<(usize, usize)> = inside.map(|buffer| (buffer, base(buffer))).collect();
                 jobs.extend(tile.cells(self.unit).indices().map(|cell| Job {
+                    level,
                     array: number,
                     index: array.map.index(array.t / per_t, group, cell),
                     placement: Placement { covers: Box3::of_cell(cell, self.unit), planes: planes.clone() },
@@ -167,7 +208,9 @@ impl Shared {
         }
         jobs
     }
+}
 
+impl Shared {
     async fn write_unit(
         self: Arc<Self>,
         job: Job,
@@ -178,12 +221,12 @@ impl Shared {
             .acquire_owned()
             .await
             .map_err(|_| VolumeError::internal("the writer was closed"))?;
-        let array = &self.arrays[job.array];
+        let array = &self.levels[job.level].arrays[job.array];
         let key = array.layout.key(&job.index);
         let shared = Arc::clone(&self);
         let encode = move || {
             let since = Instant::now();
-            let encoded = shared.arrays[job.array].encode(&job.placement, tile, &channels);
+            let encoded = shared.levels[job.level].arrays[job.array].encode(&job.placement, tile, &channels);
             shared.counters.encoded(since);
             // The permit leaves only with the bytes, so a cancelled write cannot exceed the limit.
             (encoded, permit)

@@ -88,7 +88,7 @@ fn values_that_cannot_work() {
     told(|settings| settings.values.clip = Some([f32::NAN, 0.0]), &["`clip-norm`"]);
     told(|settings| settings.values.eps = 0.0, &["`eps` is 0"]);
     told(|settings| settings.resources.writer_workers = 0, &["`writer-workers` is 0"]);
-    told(|settings| settings.resources.memory = 100_000, &["`memory` is 98 KiB", "needs at least", "Give more memory"]);
+    told(|settings| settings.resources.memory = 1000, &["`memory` is 1 KiB", "needs at least", "Give more memory"]);
     told(|settings| settings.input.t = 1, &["--t 1"]);
 }
 

@@ -12,6 +12,8 @@ mod memory;
 mod models;
 mod order;
 mod parts;
+mod pyramid;
 mod shapes;
+mod skip;
 mod support;
 mod whole;

@@ -42,7 +42,7 @@ pub(crate) async fn least_memory(
     let mut settings = settings.clone();
     loop {
         let memory = planned(&settings, &environment, factories()).await.memory;
-        if memory.leases == memory.need {
+        if memory.leases + memory.cache == memory.need {
             return memory.total;
         }
         settings.resources.memory = memory.slots + memory.transfer + memory.need;

@@ -10,6 +10,8 @@ use haloflow_geometry::{Box3, Seam, Zyx};
 use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
+use haloflow_pipeline::pyramid::Pyramid;
+use haloflow_pipeline::skip::Skip;
 use haloflow_pipeline::{Fault, Layout, Part, Report, Resources, Run, RunSettings, Values};
 use haloflow_volume::{
     AlignedBytes, AxisInfo, AxisKind, CpuPool, Element, Environment, InputDescription, InputOptions, OutputPlan,
@@ -87,6 +89,34 @@ pub(crate) async fn store(environment: &Environment, url: &str, volume: &Volume,
     assert_eq!(unit, chunk);
 }
 
+/// Stores `volume` in chunks of which none that is zero everywhere is stored. The volume is a whole number of units.
+pub(crate) async fn store_sparse(
+    environment: &Environment,
+    url: &str,
+    volume: &Volume,
+    chunk: Zyx,
+    shard: Option<Zyx>,
+) {
+    let mut request = request(url);
+    (request.element, request.chunk, request.shard) = (Some(volume.element), Some(chunk), shard);
+    let plan = OutputPlan::check(request, &described(volume.shape), environment, &cpu()).await.unwrap();
+    let unit = plan.unit();
+    let writer = plan.create(1, Value::Null).await.unwrap();
+    let whole = Box3::of_shape(volume.shape);
+    let size = volume.element.size();
+    for cell in whole.cells(unit).indices() {
+        let tile = Box3::of_cell(cell, unit).intersect(&whole);
+        let [_, height, width] = volume.shape;
+        let bytes: Vec<u8> = tile
+            .indices()
+            .flat_map(|[z, y, x]| volume.channels[0][((z * height + y) * width + x) * size..][..size].to_vec())
+            .collect();
+        if bytes.iter().any(|byte| *byte != 0) {
+            writer.write(tile, vec![AlignedBytes::from_slice(&bytes)]).await.unwrap();
+        }
+    }
+}
+
 /// Loads all channels of the volume at `url`.
 pub(crate) async fn load(environment: &Environment, url: &str, channels: usize) -> Volume {
     let options = InputOptions { source: url.into(), c: (0..channels).collect(), ..input_options() };
@@ -128,7 +158,7 @@ fn described(shape: Zyx) -> InputDescription {
     }
 }
 
-fn input_options() -> InputOptions {
+pub(crate) fn input_options() -> InputOptions {
     InputOptions {
         source: "memory://in".into(),
         level: 0,
@@ -200,6 +230,8 @@ pub(crate) fn settings(layout: Layout, values: Values, batch: usize) -> RunSetti
         layout,
         values,
         resources,
+        pyramid: Pyramid::default(),
+        skip: Skip::default(),
         part: Part::Whole,
     }
 }

@@ -4,6 +4,7 @@
 mod faults;
 mod http;
 mod laws;
+mod network;
 mod output;
 mod reading;
 mod round_trip;

@@ -36,6 +36,10 @@ impl S3Server {
         Self { endpoint, serving }
     }
 
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
     /// The variables a client needs.
     pub(crate) fn environment(&self, secret: &str) -> Environment {
         let variables = [

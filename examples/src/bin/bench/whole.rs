@@ -13,6 +13,8 @@ use haloflow_geometry::{Seam, Zyx};
 use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
+use haloflow_pipeline::pyramid::Pyramid;
+use haloflow_pipeline::skip::Skip;
 use haloflow_pipeline::{LatticeChoice, Layout, Part, Progress, Report, Resources, Run, RunSettings, Values};
 use haloflow_volume::{Element, Environment, OutputRequest};
 use tokio_util::sync::CancellationToken;
@@ -60,6 +62,8 @@ pub(crate) fn settings(source: &str, target: &str, threads: NonZeroUsize) -> Run
             writer_workers: 4,
             threads,
         },
+        pyramid: Pyramid::default(),
+        skip: Skip::default(),
         part: Part::Whole,
     }
 }

@@ -1,0 +1,211 @@
+//! Coarser levels: each voxel from those of the level before that it covers, as they are stored.
+
+use std::sync::{Mutex, PoisonError};
+
+use bytemuck::Pod;
+use half::f16;
+use haloflow_geometry::{Box3, Zyx};
+use haloflow_volume::{AlignedBytes, Element, Levels};
+use rayon::prelude::*;
+
+use crate::sample::with_samples;
+
+/// The pyramid of the output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pyramid {
+    /// How many levels.
+    pub levels: Levels,
+    /// How a voxel is made from those that it covers.
+    pub method: Downsampling,
+}
+
+/// How a voxel is made from those that it covers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Downsampling {
+    /// Their mean; integers are rounded to the nearest, halves to the even one. For intensities.
+    #[default]
+    Mean,
+    /// The most frequent value, of several the greatest. For labels.
+    Mode,
+    /// The greatest. For masks.
+    Max,
+}
+
+/// What a tile covers on a level of which one voxel stands for `factors` voxels.
+pub(crate) fn covered(tile: Box3, factors: Zyx) -> Box3 {
+    Box3::new(
+        std::array::from_fn(|axis| tile.start[axis] / factors[axis]),
+        std::array::from_fn(|axis| tile.stop[axis].div_ceil(factors[axis])),
+    )
+}
+
+/// The voxels of a box of `shape`, made coarser by `steps` (1 or 2 along each axis). Voxels at the end of an odd axis stand for what
+/// there is. Runs on all threads of the current pool.
+pub fn coarsen(element: Element, bytes: &[u8], shape: Zyx, steps: Zyx, method: Downsampling) -> AlignedBytes {
+    with_samples!(element, bytes, voxels => coarsened(voxels, shape, steps, method))
+}
+
+fn coarsened<T: Reduce>(voxels: &[T], shape: Zyx, steps: Zyx, method: Downsampling) -> AlignedBytes {
+    let [depth, height, width]: Zyx = std::array::from_fn(|axis| shape[axis].div_ceil(steps[axis]));
+    let mut out = AlignedBytes::zeroed(depth * height * width * size_of::<T>());
+    let reduce = match method {
+        Downsampling::Mean => T::mean,
+        Downsampling::Mode => mode,
+        Downsampling::Max => greatest,
+    };
+    out.as_mut_slice::<T>().par_chunks_mut((height * width).max(1)).enumerate().for_each(|(z, plane)| {
+        for (place, voxel) in plane.iter_mut().enumerate() {
+            let at = [z, place / width, place % width];
+            let mut covered = [T::zeroed(); 8];
+            let mut count = 0;
+            let range = |axis: usize| at[axis] * steps[axis]..((at[axis] + 1) * steps[axis]).min(shape[axis]);
+            for z in range(0) {
+                for y in range(1) {
+                    for x in range(2) {
+                        covered[count] = voxels[(z * shape[1] + y) * shape[2] + x];
+                        count += 1;
+                    }
+                }
+            }
+            *voxel = reduce(&covered[..count]);
+        }
+    });
+    out
+}
+
+/// A kind of voxel that can be averaged.
+trait Reduce: Pod + PartialOrd + Send + Sync {
+    /// The mean of one to eight values.
+    fn mean(values: &[Self]) -> Self;
+}
+
+macro_rules! integers {
+    ($($kind:ty, $wide:ty);+) => {$(
+        impl Reduce for $kind {
+            fn mean(values: &[Self]) -> Self {
+                let count = values.len() as $wide;
+                let sum: $wide = values.iter().map(|value| <$wide>::from(*value)).sum();
+                let (below, rest) = (sum.div_euclid(count), 2 * sum.rem_euclid(count));
+                let up = rest > count || (rest == count && below % 2 != 0);
+                // A mean lies between its values.
+                (below + <$wide>::from(up)) as Self
+            }
+        }
+    )+};
+}
+
+macro_rules! floats {
+    ($($kind:ty),+) => {$(
+        impl Reduce for $kind {
+            fn mean(values: &[Self]) -> Self {
+                (values.iter().map(|value| f64::from(*value)).sum::<f64>() / values.len() as f64) as Self
+            }
+        }
+    )+};
+}
+
+integers!(u8, i32; i8, i32; u16, i32; i16, i32; u32, i64; i32, i64; u64, i128; i64, i128);
+floats!(f32, f64);
+
+impl Reduce for f16 {
+    fn mean(values: &[Self]) -> Self {
+        Self::from_f64(values.iter().map(|value| f64::from(*value)).sum::<f64>() / values.len() as f64)
+    }
+}
+
+fn mode<T: Reduce>(values: &[T]) -> T {
+    let votes = |value: &T| values.iter().filter(|other| *other == value).count();
+    values
+        .iter()
+        .copied()
+        .reduce(|best, value| {
+            let (more, same) = (votes(&value) > votes(&best), votes(&value) == votes(&best));
+            if more || (same && value > best) { value } else { best }
+        })
+        .unwrap_or_else(T::zeroed)
+}
+
+fn greatest<T: Reduce>(values: &[T]) -> T {
+    values.iter().copied().reduce(|best, value| if value > best { value } else { best }).unwrap_or_else(T::zeroed)
+}
+
+/// The least and the greatest finite value that are stored; `None` if there is none.
+fn window(element: Element, bytes: &[u8]) -> Option<[f64; 2]> {
+    use crate::sample::Sample;
+    with_samples!(element, bytes, voxels => {
+        voxels.par_chunks(1 << 16).filter_map(|part| {
+            let values = part.iter().map(|voxel| f64::from(voxel.to_f32())).filter(|value| value.is_finite());
+            values.fold(None, |bounds, value| Some(wider(bounds, [value; 2])))
+        }).reduce_with(|one, other| wider(Some(one), other))
+    })
+}
+
+/// The range of the stored values of each channel, as far as it is known.
+#[derive(Debug, Default)]
+pub(crate) struct Windows(Mutex<Vec<Option<[f64; 2]>>>);
+
+impl Windows {
+    /// Takes a tile's channels in.
+    pub(crate) fn widen(&self, element: Element, channels: &[AlignedBytes]) {
+        let seen: Vec<_> = channels.iter().map(|bytes| window(element, bytes)).collect();
+        let mut bounds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bounds.resize(seen.len(), None);
+        for (bounds, seen) in bounds.iter_mut().zip(seen) {
+            *bounds = seen.map(|seen| wider(*bounds, seen)).or(*bounds);
+        }
+    }
+
+    /// One range per channel; 0 to 1 where there was no finite value.
+    pub(crate) fn get(&self, channels: usize) -> Vec<[f64; 2]> {
+        let bounds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (0..channels).map(|channel| bounds.get(channel).copied().flatten().unwrap_or([0.0, 1.0])).collect()
+    }
+}
+
+/// The bounds that hold both.
+fn wider(one: Option<[f64; 2]>, [low, high]: [f64; 2]) -> [f64; 2] {
+    one.map_or([low, high], |one| [one[0].min(low), one[1].max(high)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn coarse<T: Pod>(element: Element, voxels: &[T], shape: Zyx, steps: Zyx, method: Downsampling) -> Vec<T> {
+        coarsen(element, bytemuck::cast_slice(voxels), shape, steps, method).as_slice::<T>().to_vec()
+    }
+
+    #[test]
+    fn means_are_rounded_to_the_nearest_and_halves_to_the_even() {
+        let voxels: [u8; 8] = [1, 2, 1, 1, 255, 255, 3, 4];
+        assert_eq!(coarse(Element::U8, &voxels, [1, 1, 8], [1, 1, 2], Downsampling::Mean), [2, 1, 255, 4]);
+        let voxels: [i16; 6] = [-1, -2, -3, -4, -5, 7];
+        assert_eq!(coarse(Element::I16, &voxels, [1, 2, 3], [1, 2, 2], Downsampling::Mean), [-3, 2]);
+        let voxels = [u64::MAX; 8];
+        assert_eq!(coarse(Element::U64, &voxels, [2; 3], [2; 3], Downsampling::Mean), [u64::MAX]);
+        let voxels = [0.5_f32, 1.0, 3.0];
+        assert_eq!(coarse(Element::F32, &voxels, [3, 1, 1], [2, 1, 1], Downsampling::Mean), [0.75, 3.0]);
+    }
+
+    #[test]
+    fn labels_keep_their_values() {
+        let voxels: [u8; 8] = [0, 0, 0, 7, 7, 7, 9, 0];
+        assert_eq!(coarse(Element::U8, &voxels, [2; 3], [2; 3], Downsampling::Mode), [0]);
+        assert_eq!(coarse(Element::U8, &voxels, [2; 3], [2; 3], Downsampling::Max), [9]);
+        assert_eq!(coarse(Element::U8, &voxels[..4], [1, 2, 2], [1, 1, 2], Downsampling::Mode), [0, 7]);
+    }
+
+    #[test]
+    fn windows_hold_all_finite_values() {
+        let voxels = [f32::NAN, 2.0, f32::INFINITY, -3.0];
+        assert_eq!(window(Element::F32, bytemuck::cast_slice(&voxels)), Some([-3.0, 2.0]));
+        assert_eq!(window(Element::F32, bytemuck::cast_slice(&voxels[..1])), None);
+        assert_eq!(wider(Some([0.0, 1.0]), [-1.0, 0.5]), [-1.0, 1.0]);
+    }
+
+    #[test]
+    fn tiles_cover_whole_voxels_of_a_level() {
+        let tile = Box3::new([0, 64, 64], [37, 128, 101]);
+        assert_eq!(covered(tile, [4, 4, 4]), Box3::new([0, 16, 16], [10, 32, 26]));
+    }
+}
