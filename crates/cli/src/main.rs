@@ -17,6 +17,7 @@ mod model_defaults;
 mod model_trial;
 mod models;
 mod ready;
+mod report_files;
 mod run;
 mod settings;
 mod show;

@@ -167,7 +167,7 @@ fn output(args: &RunArgs, errors: &mut Errors) -> OutputRequest {
         input_c: args.c.as_ref().and_then(|channels| channels.first().copied()).unwrap_or(0),
         overwrite: args.overwrite.unwrap_or(false),
         block: None,
-        provenance: serde_json::json!({ "model": args.model }),
+        provenance: serde_json::json!({ "model": args.model.as_ref().map(|model| model.display().to_string()) }),
     }
 }
 

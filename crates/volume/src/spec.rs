@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::address::{in_memory, local, locate, remote};
 use crate::amazon::AmazonSettings;
+use crate::layout::V3_KEYS;
 use crate::location::Location;
 use crate::{Element, Environment, VolumeError, ZarrFormat};
 
@@ -41,19 +42,6 @@ const REFUSED_KEYS: [&str; 10] = [
 ];
 const V2_KEYS: [&str; 9] =
     ["shape", "chunks", "dtype", "compressor", "dimension_separator", "fill_value", "filters", "order", "zarr_format"];
-const V3_KEYS: [&str; 11] = [
-    "shape",
-    "data_type",
-    "chunk_grid",
-    "codecs",
-    "fill_value",
-    "chunk_key_encoding",
-    "dimension_names",
-    "attributes",
-    "zarr_format",
-    "node_type",
-    "storage_transformers",
-];
 const STORE_KEYS: [&str; 8] =
     ["driver", "path", "bucket", "base_url", "endpoint", "aws_region", "aws_credentials", "context"];
 
