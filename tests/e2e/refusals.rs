@@ -59,7 +59,8 @@ fn values_out_of_range() {
     refused_keys(&scene, 64, "--normalize sometimes", &["`normalize` is sometimes", "percentile", "global"]);
     refused_keys(&scene, 64, "--clip-norm 2 1", &["`clip-norm` is [2.0, 1.0]", "lower one first"]);
     refused_keys(&scene, 64, "--eps 0", &["`eps` is 0", "above 0"]);
-    refused_keys(&scene, 64, "--memory 1KiB", &["1024 bytes of `memory`", "needs at least", "Give more memory"]);
+    refused_keys(&scene, 64, "--memory 1KiB", &["1024 bytes of `memory`", "give more memory"]);
+    refused_keys(&scene, 64, "--memory 40KiB", &["`memory` is 40 KiB", "needs at least", "Give more memory"]);
     refused_keys(&scene, 64, "--memory lots", &["`memory` is lots", "16GiB"]);
     refused_keys(&scene, 64, "--out-dtype complex64", &["`out-dtype` is complex64", "uint16"]);
     refused_keys(&scene, 64, "--log-level loud", &["`log-level` is loud", "debug"]);
