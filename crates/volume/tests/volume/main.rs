@@ -1,6 +1,7 @@
 //! Volumes through real stores: a folder, memory, and an S3 server on loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod clouds;
 mod faults;
 mod http;
 mod laws;
