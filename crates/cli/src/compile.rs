@@ -62,6 +62,11 @@ pub(crate) fn problem(args: &RunArgs, model: &Model) -> Option<String> {
     Some(format!("{} holds no TorchScript module, so that it runs only compiled, and {needed}", model.path.display()))
 }
 
+/// Whether the compiled form is to run, so that it may have to be made first.
+pub(crate) fn is_wanted(args: &RunArgs, model: &Model) -> bool {
+    model.module.is_none() || Compiling::read(args, &mut Errors::default()).wish != Wish::Off
+}
+
 /// Gives every engine the compiled form where it is wanted.
 pub(crate) fn attach(args: &RunArgs, opened: &Opened, engines: &mut [TorchOptions]) -> Result<(), ModelError> {
     let asked = Compiling::read(args, &mut Errors::default());

@@ -4,13 +4,13 @@ use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use haloflow_engine::{ElementKind, EngineError, EngineErrorKind, EngineFactory, fill_fixed};
+use haloflow_engine::{EngineError, EngineErrorKind, EngineFactory, fill_fixed};
 use haloflow_engine_torch::{CompiledForm, TorchFactory, TorchOptions};
-use haloflow_model::{Kind, Model, ModelError, Wanted, package_for};
+use haloflow_model::{Model, ModelError, Wanted, package_for};
 
 use crate::machine::Machine;
 use crate::model_args::BenchCommand;
-use crate::model_command::{asked, tell};
+use crate::model_command::{asked, element_kind, tell};
 use crate::models::Found;
 
 /// Measures and prints.
@@ -39,27 +39,14 @@ fn options(model: &Model, wanted: &Wanted) -> Result<TorchOptions, ModelError> {
         )));
     };
     let device = wanted.device.parse().map_err(ModelError::usage)?;
-    let cores = Machine::here().cores;
     Ok(TorchOptions {
-        model: module.clone(),
-        compiled: None,
-        device,
-        batch: wanted.batch,
-        patch: wanted.patch,
         channels_in: model.facts.channels_in.unwrap_or(1),
         channels_out: model.facts.channels_out,
-        kind: match wanted.kind {
-            Kind::F32 => ElementKind::F32,
-            Kind::F16 => ElementKind::F16,
-            Kind::Bf16 => ElementKind::Bf16,
-        },
+        kind: element_kind(wanted.kind),
         pad_short: true,
-        intra_op_threads: cores,
-        tf32: false,
-        cudnn_benchmark: false,
+        intra_op_threads: Machine::here().cores,
         graph: wanted.mode.graph(),
-        through_ring: false,
-        timeline: None,
+        ..TorchOptions::new(module.clone(), device, wanted.batch, wanted.patch)
     })
 }
 

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use haloflow_engine::ElementKind;
 use haloflow_engine_torch::TorchDevice;
 use haloflow_model::{CompileMode, Kind, Model, ModelError, Package, Wanted, compile_arguments};
 
@@ -72,11 +73,16 @@ pub(crate) fn device(text: &str) -> Result<TorchDevice, ModelError> {
 }
 
 pub(crate) fn kind(text: &str) -> Result<Kind, ModelError> {
-    let kinds = [("f32", Kind::F32), ("f16", Kind::F16), ("bf16", Kind::Bf16)];
-    let found = kinds.into_iter().find(|(name, _)| *name == text);
-    found
-        .map(|(_, kind)| kind)
-        .ok_or_else(|| ModelError::usage(format!("`kind` is {text}; allowed are f32, f16, bf16")))
+    text.parse().map_err(|error| ModelError::usage(format!("`kind`: {error}")))
+}
+
+/// The engine's name for a kind.
+pub(crate) const fn element_kind(kind: Kind) -> ElementKind {
+    match kind {
+        Kind::F32 => ElementKind::F32,
+        Kind::F16 => ElementKind::F16,
+        Kind::Bf16 => ElementKind::Bf16,
+    }
 }
 
 /// Hands a line of Python's on.

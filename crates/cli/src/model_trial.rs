@@ -3,38 +3,25 @@
 
 use std::path::Path;
 
-use haloflow_engine::{ElementKind, EngineFactory};
+use haloflow_engine::EngineFactory;
 use haloflow_engine_torch::{CompiledForm, TorchFactory, TorchOptions};
-use haloflow_model::{Kind, ModelError};
+use haloflow_model::ModelError;
 
 use crate::machine::Machine;
 use crate::model_args::TrialCommand;
-use crate::model_command::{device, kind};
+use crate::model_command::{device, element_kind, kind};
 
 /// Reads the batch, runs it and writes the result.
 pub(crate) fn run(command: &TrialCommand) -> Result<(), ModelError> {
     let patch = <[usize; 3]>::try_from(command.patch.as_slice())
         .map_err(|_| ModelError::usage("`patch` has not three values"))?;
     let options = TorchOptions {
-        model: command.package.clone(),
         compiled: Some(CompiledForm { package: Ok(command.package.clone()), required: true }),
-        device: device(&command.device)?,
-        batch: command.rows,
-        patch,
         channels_in: command.channels,
-        channels_out: None,
-        kind: match kind(&command.kind)? {
-            Kind::F32 => ElementKind::F32,
-            Kind::F16 => ElementKind::F16,
-            Kind::Bf16 => ElementKind::Bf16,
-        },
+        kind: element_kind(kind(&command.kind)?),
         pad_short: true,
         intra_op_threads: Machine::here().cores,
-        tf32: false,
-        cudnn_benchmark: false,
-        graph: false,
-        through_ring: false,
-        timeline: None,
+        ..TorchOptions::new(command.package.clone(), device(&command.device)?, command.rows, patch)
     };
     let failed = |path: &Path, error: &std::io::Error| ModelError::data(format!("{}: {error}", path.display()));
     let input = std::fs::read(&command.input).map_err(|error| failed(&command.input, &error))?;

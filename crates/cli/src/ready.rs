@@ -51,7 +51,10 @@ pub(crate) async fn ready(args: RunArgs, cancel: &CancellationToken) -> Result<(
     for sentence in idle(&args, &settings) {
         tracing::warn!("{sentence}");
     }
-    check(&settings.run, cancel).await?;
+    // The run checks the same; opening a large volume twice is worth it only where minutes are at stake.
+    if settings.find_batch || compile::is_wanted(&args, &opened.model) {
+        check(&settings.run, cancel).await?;
+    }
     find_batch(&mut settings, cancel).await?;
     let (typed, mut engines) = (args.clone(), settings.engines);
     let compiled = blocking(cancel, move || compile::attach(&typed, &opened, &mut engines).map(|()| engines)).await?;

@@ -139,5 +139,10 @@ mod tests {
         assert_eq!(to("fresh.json"), "");
         std::fs::write(at("fresh.json"), "{}").unwrap();
         assert_eq!(to("fresh.json"), "");
+        assert_eq!(
+            std::fs::read_to_string(at("fresh.json")).unwrap(),
+            "{}",
+            "what is there stays until the run has ended"
+        );
     }
 }

@@ -78,6 +78,31 @@ pub struct TorchOptions {
     pub timeline: Option<Arc<Timeline>>,
 }
 
+impl TorchOptions {
+    /// The module at `model` on `device`, for batches of `batch` patches of `patch` voxels, z y x: one input channel, as many output channels
+    /// as the model gives, f32, one thread, and nothing of what is optional.
+    #[must_use]
+    pub const fn new(model: PathBuf, device: TorchDevice, batch: usize, patch: [usize; 3]) -> Self {
+        Self {
+            model,
+            compiled: None,
+            device,
+            batch,
+            patch,
+            channels_in: 1,
+            channels_out: None,
+            kind: ElementKind::F32,
+            pad_short: false,
+            intra_op_threads: 1,
+            tf32: false,
+            cudnn_benchmark: false,
+            graph: false,
+            through_ring: false,
+            timeline: None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::TorchDevice;

@@ -30,21 +30,11 @@ fn made() -> PathBuf {
 
 fn options(package: Result<PathBuf, String>, required: bool) -> TorchOptions {
     TorchOptions {
-        model: made().join("module.ts"),
         compiled: Some(CompiledForm { package, required }),
-        graph: false,
-        device: TorchDevice::Cpu,
-        batch: 2,
-        patch: PATCH,
-        channels_in: 1,
         channels_out: Some(2),
-        kind: ElementKind::F32,
         pad_short: true,
         intra_op_threads: 2,
-        tf32: false,
-        cudnn_benchmark: false,
-        through_ring: false,
-        timeline: None,
+        ..TorchOptions::new(made().join("module.ts"), TorchDevice::Cpu, 2, PATCH)
     }
 }
 

@@ -43,22 +43,13 @@ impl Case {
     }
 
     fn options(&self, compiled: Option<CompiledForm>) -> TorchOptions {
+        let (module, rows) = (self.folder.join("bundle/module.ts"), self.number("rows"));
         TorchOptions {
-            model: self.folder.join("bundle/module.ts"),
             compiled,
-            device: TorchDevice::Cpu,
-            batch: self.number("rows"),
-            patch: self.patch(),
             channels_in: self.number("channels-in"),
-            channels_out: None,
-            kind: ElementKind::F32,
             pad_short: true,
             intra_op_threads: 2,
-            tf32: false,
-            cudnn_benchmark: false,
-            graph: false,
-            through_ring: false,
-            timeline: None,
+            ..TorchOptions::new(module, TorchDevice::Cpu, rows, self.patch())
         }
     }
 

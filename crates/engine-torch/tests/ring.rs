@@ -17,21 +17,10 @@ fn own(name: &str) -> PathBuf {
 
 fn options(model: PathBuf) -> TorchOptions {
     TorchOptions {
-        model,
-        compiled: None,
-        device: TorchDevice::Cpu,
-        batch: 4,
-        patch: [6, 7, 8],
-        channels_in: 1,
         channels_out: Some(1),
-        kind: ElementKind::F32,
-        pad_short: false,
         intra_op_threads: 2,
-        tf32: false,
-        cudnn_benchmark: false,
-        graph: false,
         through_ring: true,
-        timeline: None,
+        ..TorchOptions::new(model, TorchDevice::Cpu, 4, [6, 7, 8])
     }
 }
 

@@ -19,23 +19,7 @@ fn own(name: &str) -> PathBuf {
 }
 
 fn options(model: PathBuf) -> TorchOptions {
-    TorchOptions {
-        model,
-        compiled: None,
-        device: TorchDevice::Cpu,
-        batch: 4,
-        patch: PATCH,
-        channels_in: 1,
-        channels_out: Some(1),
-        kind: ElementKind::F32,
-        pad_short: false,
-        intra_op_threads: 2,
-        tf32: false,
-        cudnn_benchmark: false,
-        graph: false,
-        through_ring: false,
-        timeline: None,
-    }
+    TorchOptions { channels_out: Some(1), intra_op_threads: 2, ..TorchOptions::new(model, TorchDevice::Cpu, 4, PATCH) }
 }
 
 fn make(options: TorchOptions) -> Result<Box<dyn Engine>, EngineError> {

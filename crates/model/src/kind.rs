@@ -28,6 +28,15 @@ impl fmt::Display for Kind {
     }
 }
 
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = [Self::F32, Self::F16, Self::Bf16].into_iter().find(|kind| kind.to_string() == text);
+        found.ok_or_else(|| format!("`{text}` is no kind; allowed are f32, f16, bf16"))
+    }
+}
+
 /// How hard the compiler tries, by the names that `torch.compile` gave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompileMode {
@@ -86,6 +95,14 @@ impl FromStr for CompileMode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kinds_are_read_and_written() {
+        for (text, kind) in [("f32", Kind::F32), ("f16", Kind::F16), ("bf16", Kind::Bf16)] {
+            assert_eq!((text.parse(), kind.to_string().as_str()), (Ok(kind), text));
+        }
+        assert!("F32".parse::<Kind>().unwrap_err().contains("`F32` is no kind; allowed are f32"));
+    }
 
     #[test]
     fn two_modes_ask_for_graphs_and_share_their_packages() {

@@ -1,5 +1,7 @@
 //! The command `bench`. What it measures is in the binary `bench` of `examples`.
 
+use std::process::Command;
+
 use anyhow::Result;
 
 use crate::{process, setup};
@@ -20,11 +22,10 @@ pub(crate) fn run(_: &setup::Installed, rest: &[String]) -> Result<()> {
 
 /// Exports and compiles the network, once, and measures it.
 fn gpu(rest: &[&str]) -> Result<()> {
-    process::run(process::cargo().args(["build", "--release", "--package", "haloflow"]))?;
-    let root = process::root();
-    let (program, bundle) = (root.join("target/release/haloflow"), root.join("target/bench/unet"));
+    let program = process::build("release")?.join("haloflow");
+    let bundle = process::root().join("target/bench/unet");
     let model = |command: &str| {
-        let mut haloflow = std::process::Command::new(&program);
+        let mut haloflow = Command::new(&program);
         haloflow.args(["model", command]);
         haloflow
     };
@@ -40,6 +41,5 @@ fn gpu(rest: &[&str]) -> Result<()> {
 }
 
 fn measure(arguments: &[&str]) -> Result<()> {
-    let bench = ["run", "--release", "--package", "haloflow-examples", "--bin", "bench", "--"];
-    process::run(process::cargo().args(bench).args(arguments))
+    process::run(Command::new(process::build("release")?.join("bench")).args(arguments))
 }

@@ -23,10 +23,8 @@ pub(crate) fn run(installed: &setup::Installed, rest: &[String]) -> Result<()> {
         }
     }
     let out = process::root().join("target/demo");
-    // The demo runs the program as a user does.
-    process::run(process::cargo().args(["build", "--package", "haloflow", "--package", "haloflow-examples"]))?;
-    let mut demo = process::cargo();
-    demo.args(["run", "--quiet", "--package", "haloflow-examples", "--bin", "demo", "--"]);
+    // The demo runs the program that lies beside it as a user does.
+    let mut demo = Command::new(process::build("debug")?.join("demo"));
     demo.arg("--volume").arg(volume).arg("--model").arg(model).arg("--out-dir").arg(out).args(rest);
     process::run(&mut demo)
 }

@@ -20,6 +20,17 @@ pub(crate) fn cargo() -> Command {
     cargo
 }
 
+/// Builds the program and the examples, with one set of features for both: built one by one, what they share is built twice.
+/// `profile` is `debug` or `release`. Gives the folder that they are in.
+pub(crate) fn build(profile: &str) -> Result<PathBuf> {
+    let mut build = cargo();
+    build.args(["build", "--package", "haloflow", "--package", "haloflow-examples"]);
+    run(build.args((profile == "release").then_some("--release")))?;
+    let here = std::env::current_exe().context("xtask does not know where it is")?;
+    let target = here.ancestors().nth(2).context("xtask lies in no target folder")?;
+    Ok(target.join(profile))
+}
+
 /// Runs a program, its output going to the terminal.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let line = line_of(command);

@@ -195,22 +195,14 @@ impl Bench {
             Form::TorchScript => None,
             _ => Some(CompiledForm { package: Ok(package(&self.arguments.bundle)?), required: true }),
         };
+        let module = self.arguments.bundle.join("module.ts");
         let options = TorchOptions {
-            model: self.arguments.bundle.join("module.ts"),
             compiled,
-            device: TorchDevice::Cuda(0),
-            batch: self.arguments.batch,
-            patch: [PATCH; 3],
-            channels_in: 1,
-            channels_out: None,
             kind: ElementKind::F16,
             pad_short: true,
-            intra_op_threads: 1,
-            tf32: false,
-            cudnn_benchmark: false,
             graph: form == Form::PackageInGraph,
             through_ring: true,
-            timeline: None,
+            ..TorchOptions::new(module, TorchDevice::Cuda(0), self.arguments.batch, [PATCH; 3])
         };
         let (warm_up, measured) = BARE;
         // The device's memory is free again when its thread has ended.

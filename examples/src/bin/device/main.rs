@@ -130,27 +130,18 @@ fn options(arguments: &Arguments, device: TorchDevice) -> Result<TorchOptions> {
         "bf16" => ElementKind::Bf16,
         other => bail!("`--kind` is {other}; allowed are f32, f16 and bf16"),
     };
+    let is_package = arguments.model.extension().is_some_and(|extension| extension == "pt2");
     Ok(TorchOptions {
-        model: arguments.model.clone(),
         // A package runs or nothing does.
-        compiled: arguments
-            .model
-            .extension()
-            .is_some_and(|extension| extension == "pt2")
-            .then(|| CompiledForm { package: Ok(arguments.model.clone()), required: true }),
-        device,
-        batch: arguments.batch,
-        patch,
+        compiled: is_package.then(|| CompiledForm { package: Ok(arguments.model.clone()), required: true }),
         channels_in: arguments.channels,
-        channels_out: None,
         kind,
         pad_short: true,
-        intra_op_threads: 1,
         tf32: arguments.tf32,
         cudnn_benchmark: arguments.cudnn_benchmark,
         graph: arguments.graph,
         through_ring: true,
-        timeline: None,
+        ..TorchOptions::new(arguments.model.clone(), device, arguments.batch, patch)
     })
 }
 
