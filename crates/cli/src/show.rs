@@ -175,7 +175,29 @@ fn three_digits(rate: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::three_digits;
+    use super::*;
+
+    #[test]
+    fn the_rate_is_the_mean_since_the_first_block_so_that_the_time_left_settles() {
+        let began = Instant::now();
+        let shown = Shown { bar: None, since: Some((began, 1_000)), line: began };
+        let at = |seconds: u64, voxels: u64| {
+            let seen = Snapshot { voxels, voxels_total: 31_000_000, bytes_per_voxel: 2, ..Snapshot::default() };
+            shown.message(&seen, "streaming", began + Duration::from_secs(seconds))
+        };
+        assert_eq!(at(10, 10_001_000), "1,000,000 voxels/s  2.00 MB/s  ETA 21 seconds");
+        // A second in which nothing was stored, and one in which twice as much was, change little.
+        assert_eq!(at(11, 10_001_000), "909,090 voxels/s  1.82 MB/s  ETA 23 seconds");
+        assert_eq!(at(12, 12_001_000), "1,000,000 voxels/s  2.00 MB/s  ETA 19 seconds");
+    }
+
+    #[test]
+    fn before_the_first_block_the_patches_are_told() {
+        let shown = Shown { bar: None, since: None, line: Instant::now() };
+        let seen = Snapshot { patches: 3, patches_total: 8, ..Snapshot::default() };
+        assert_eq!(shown.message(&seen, "streaming", Instant::now()), "streaming, 3 of 8 patches");
+        assert_eq!(shown.message(&Snapshot::default(), "opening", Instant::now()), "opening");
+    }
 
     #[test]
     fn slow_and_fast_rates_have_three_digits() {
