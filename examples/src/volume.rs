@@ -59,6 +59,8 @@ impl NewVolume {
             input_t: 0,
             input_c: 0,
             overwrite: true,
+            resume: false,
+            shared: false,
             block: None,
             provenance: json!(null),
         }

@@ -88,6 +88,18 @@ pub(crate) struct RunArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) overwrite: Option<bool>,
 
+    /// Go on with an output that the same run has begun: true, false, or explain to print what would be computed and touch nothing
+    /// [default: true, or false with --overwrite]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "true|false|explain", help_heading = "Data")]
+    #[serde(deserialize_with = "word", skip_serializing_if = "Option::is_none")]
+    pub(crate) resume: Option<String>,
+
+    /// Compute one of several equal parts of the volume, each in a process of its own: 0/8 to 7/8, or auto for the one that the
+    /// environment of a Kubernetes indexed job, an AWS Batch array or a Slurm array names
+    #[arg(long, value_name = "I/N|auto", help_heading = "Resources")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) shard: Option<String>,
+
     /// Kind of number to store: uint8 … float32 [default: the input's, or float32 with --no-output-denormalize]
     #[arg(long, value_name = "KIND", help_heading = "Data")]
     #[serde(skip_serializing_if = "Option::is_none")]

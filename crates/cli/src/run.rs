@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use haloflow_engine::{EngineFactory, Timeline};
 use haloflow_engine_torch::{TorchFactory, TorchOptions, fitting_batch};
 use haloflow_model::ModelError;
-use haloflow_pipeline::{Fault, Progress, Report, Run, Stage};
+use haloflow_pipeline::{Fault, Part, Progress, Report, Run, Stage};
 use haloflow_volume::Environment;
 use indicatif::MultiProgress;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +19,7 @@ use crate::machine::Machine;
 use crate::metrics::{self, Sample};
 use crate::settings::{Settings, idle, settings};
 use crate::show::{self, Shown};
-use crate::{compile, config, exit, logging, model_defaults, models, signals};
+use crate::{compile, config, exit, logging, model_defaults, models, network, shard, signals};
 
 /// How long a stopped search for a batch may take to end.
 const PROBE_GRACE: Duration = Duration::from_secs(10);
@@ -69,8 +69,33 @@ fn settle(mut args: RunArgs, machine: &Machine) -> Result<(RunArgs, Settings), (
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let mut settings = settings(&args, machine).map_err(usage)?;
     settings.run.values.after = models::after(&opened.model);
+    settings.run.part = part(&args).map_err(|sentence| usage(vec![sentence]))?;
     compile::attach(&args, &opened, &mut settings.engines).map_err(unusable)?;
+    settings.run.network = network::recipe(&args, &opened.model, &settings.engines).map_err(unusable)?;
     Ok((args, settings))
+}
+
+/// The part of the volume that this process computes. Deleting what the others write would be no part.
+fn part(args: &RunArgs) -> Result<Part, String> {
+    let part = shard::part(args.shard.as_deref(), |name| std::env::var(name).ok())?;
+    if matches!(part, Part::Shard { .. }) && args.overwrite == Some(true) {
+        return Err("`overwrite` and `shard` contradict each other: every part would delete what the others have written; delete the output \
+                    once, before the first part begins"
+            .into());
+    }
+    Ok(part)
+}
+
+/// Prints what a run would do.
+async fn explain(settings: &Settings) -> ExitCode {
+    let environment = Environment::new(std::env::vars());
+    match haloflow_pipeline::resume::explain(&settings.run, &environment).await {
+        Err(fault) => fail(&[fault.to_string()], exit::code(fault.kind)),
+        Ok(told) => {
+            drop(write!(std::io::stdout().lock(), "{told}"));
+            if told.is_refused() { ExitCode::from(exit::DATA) } else { ExitCode::SUCCESS }
+        }
+    }
 }
 
 /// Whether a file can be written there: better told before the run than after it. What is in it stays until then.
@@ -84,6 +109,9 @@ async fn execute(args: &RunArgs, mut settings: Settings, bars: &MultiProgress) -
     let cancel = CancellationToken::new();
     if let Err(error) = signals::watch(cancel.clone()) {
         return fail(&[format!("signals cannot be watched: {error}")], exit::SOFTWARE);
+    }
+    if settings.explain {
+        return explain(&settings).await;
     }
     let progress = Arc::new(Progress::default());
     for sentence in idle(args, &settings) {
@@ -192,7 +220,7 @@ fn tell(
     {
         sentences.push(sentence);
     }
-    if report.work.blocks_total > 0 {
+    if report.work.blocks_total + report.work.blocks_before > 0 {
         // A closed pipe is no reason to fail a run that is done.
         drop(std::io::stdout().lock().write_all(show::report(report).as_bytes()));
     }

@@ -9,6 +9,7 @@ use haloflow_geometry::Seam;
 use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
+use haloflow_pipeline::recipe::Recipe;
 use haloflow_pipeline::{LatticeChoice, Layout, Part, Resources, RunSettings, Values};
 use haloflow_volume::{InputOptions, OutputRequest, ZarrFormat};
 
@@ -23,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) run: RunSettings,
     /// One per device, in the order given.
     pub(crate) engines: Vec<TorchOptions>,
+    /// Whether to print what would be computed, and do nothing.
+    pub(crate) explain: bool,
     /// Whether the batch is still to be found, by trying what fits.
     pub(crate) find_batch: bool,
     /// Between two samples of the progress.
@@ -47,7 +50,9 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
         values: values(args, &mut errors),
         resources: resources(args, machine, on_cuda, &mut errors),
         part: Part::Whole,
+        network: Recipe::new(),
     };
+    let explain = args.resume.as_deref() == Some("explain");
     let engines = engines(args, machine, &run, &devices, &mut errors);
     if errors.is_empty()
         && let Err(fault) = run.check()
@@ -56,7 +61,7 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
     }
     let metrics_interval = metrics_interval(args.metrics_interval.unwrap_or(0.5), &mut errors);
     let find_batch = matches!(args.batch, Some(BatchSize::Found(_)));
-    errors.into_result(Settings { run, engines, find_batch, metrics_interval })
+    errors.into_result(Settings { run, engines, explain, find_batch, metrics_interval })
 }
 
 fn metrics_interval(seconds: f64, errors: &mut Errors) -> Duration {
@@ -144,6 +149,8 @@ fn output(args: &RunArgs, errors: &mut Errors) -> OutputRequest {
             None
         }
     };
+    let words = [("true", true), ("false", false), ("explain", true)];
+    let by_default = if args.overwrite == Some(true) { "false" } else { "true" };
     OutputRequest {
         targets,
         stack_channels: args.stack_channels.unwrap_or(false),
@@ -158,6 +165,8 @@ fn output(args: &RunArgs, errors: &mut Errors) -> OutputRequest {
         input_t: args.t.unwrap_or(0),
         input_c: args.c.as_ref().and_then(|channels| channels.first().copied()).unwrap_or(0),
         overwrite: args.overwrite.unwrap_or(false),
+        resume: choose("resume", args.resume.as_deref().unwrap_or(by_default), &words, errors),
+        shared: false,
         block: None,
         provenance: serde_json::json!({ "model": args.model }),
     }

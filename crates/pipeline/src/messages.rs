@@ -70,6 +70,7 @@ pub(crate) struct Flight {
 
 /// A tile with all its contributions: from the merge stage to the write stage.
 pub(crate) struct FinishedTile {
+    pub(crate) tile: Zyx,
     pub(crate) region: Box3,
     /// `[channel, z, y, x]`.
     pub(crate) values: Vec<f32>,

@@ -7,20 +7,46 @@ use haloflow_volume::{CpuPool, Element, Environment, OutputPlan, VolumeReader};
 use crate::fault::{Fault, FaultKind, Stage};
 use crate::memory::{Demand, MemorySplit, split};
 use crate::normalise::{Normalisation, Normaliser};
+use crate::recipe::{Head, Recipe, recipe};
 use crate::report::{InputReport, OutputReport, Report, WorkReport};
-use crate::settings::{LatticeChoice, RunSettings};
+use crate::resume::{Earlier, check_count, earlier};
+use crate::settings::{LatticeChoice, Part, RunSettings, Values};
 use crate::whole::{pass_bytes, whole_moments, whole_percentiles};
 
 /// What is known once the input has been opened and the outputs have been checked.
 pub(crate) struct Opened {
     pub(crate) reader: VolumeReader,
     pub(crate) output: OutputPlan,
+    /// Of the part that is asked for; of what is left of it once [`open`] has looked.
     pub(crate) plan: Plan,
     pub(crate) cpu: CpuPool,
+    /// The run that is gone on with.
+    pub(crate) earlier: Option<Earlier>,
+    /// What makes the result.
+    pub(crate) recipe: Recipe,
 }
 
-/// Opens the input, checks the outputs, makes the plan. Nothing is created.
+/// Opens the input, checks the outputs, makes the plan of what is left to do. Nothing is created.
 pub(crate) async fn open(
+    settings: &RunSettings,
+    environment: &Environment,
+    report: &mut Report,
+) -> Result<Opened, Fault> {
+    let mut opened = open_all(settings, environment, report).await?;
+    if let Some(earlier) = &opened.earlier {
+        earlier.head.check(&opened.recipe, &opened.output.urls().join(", "))?;
+        for name in &earlier.damaged {
+            tracing::warn!("the record {name} is torn; its blocks are computed again");
+        }
+        let part = opened.plan.selection().len();
+        opened.plan = opened.plan.select(&earlier.left);
+        report.work.blocks_before = (part - opened.plan.selection().len()) as u64;
+    }
+    Ok(opened)
+}
+
+/// Opens the input, checks the outputs and what an earlier run has left of them, makes the plan of all that is asked for.
+pub(crate) async fn open_all(
     settings: &RunSettings,
     environment: &Environment,
     report: &mut Report,
@@ -33,6 +59,7 @@ pub(crate) async fn open(
     let mut request = settings.output.clone();
     request.default_element = settings.default_element(reader.element());
     request.block = settings.layout.settled_block(lattice);
+    request.shared = matches!(settings.part, Part::Shard { .. });
     let output = OutputPlan::check(request, reader.description(), environment, &cpu).await.map_err(told)?;
     let geometry = settings.layout.geometry(lattice, reader.shape(), Some(output.unit()));
     let plan = settings.part.of(Plan::new(geometry).map_err(|error| Fault::geometry(&error))?);
@@ -49,7 +76,10 @@ pub(crate) async fn open(
         block: geometry.tile,
         ..WorkReport::default()
     };
-    Ok(Opened { reader, output, plan, cpu })
+    check_count(&plan)?;
+    let earlier = earlier(&output, &plan).await?;
+    let recipe = recipe(settings, &reader, &output, &plan);
+    Ok(Opened { reader, output, plan, cpu, earlier, recipe })
 }
 
 /// Settings that work but are worth a word.
@@ -162,35 +192,31 @@ impl Opened {
         split(settings.resources.memory, &demand)
     }
 
-    /// The normalisers of the whole volume, one per input channel; none if they differ from block to block.
-    pub(crate) async fn normalisers(
+    /// The numbers of the whole volume's normalisation, one pair per input channel; none if they differ from block to block. Those
+    /// that were recorded are taken as they are.
+    pub(crate) async fn bounds(
         &self,
         settings: &RunSettings,
         environment: &Environment,
-        report: &mut Report,
-    ) -> Result<Vec<Normaliser>, Fault> {
-        let values = &settings.values;
-        let channels = self.reader.channels();
+        recorded: Option<&Head>,
+    ) -> Result<Vec<[f64; 2]>, Fault> {
+        if let Some(head) = recorded {
+            return Ok(head.normalisation());
+        }
         let source = || self.statistics_source(settings, environment);
-        let spread = |[mean, deviation]: [f64; 2]| [mean, mean + deviation];
-        let (bounds, made): (Vec<[f64; 2]>, Make) = match values.normalisation {
-            Normalisation::Percentile { .. } => return Ok(Vec::new()),
-            Normalisation::None => (vec![[0.0, 1.0]; channels], |_, _| Normaliser::identity()),
-            Normalisation::Global { bounds } => (vec![bounds; channels], Normaliser::global),
+        let channels = self.reader.channels();
+        Ok(match settings.values.normalisation {
+            Normalisation::Percentile { .. } => Vec::new(),
+            Normalisation::None => vec![[0.0, 1.0]; channels],
+            Normalisation::Global { bounds } => vec![bounds; channels],
             Normalisation::Volume { percentiles } => {
-                (whole_percentiles(&source().await?, &self.cpu, percentiles).await?, between)
+                whole_percentiles(&source().await?, &self.cpu, percentiles).await?
             }
-            Normalisation::ZScore { given: Some(given) } => (vec![spread(given); channels], between),
+            Normalisation::ZScore { given: Some(given) } => vec![spread(given); channels],
             Normalisation::ZScore { given: None } => {
-                (whole_moments(&source().await?, &self.cpu).await?.into_iter().map(spread).collect(), between)
+                whole_moments(&source().await?, &self.cpu).await?.into_iter().map(spread).collect()
             }
-        };
-        report.normalisation.clone_from(&bounds);
-        let element = self.reader.element();
-        Ok(bounds
-            .into_iter()
-            .map(|bounds| made(bounds, values.eps).with_clip(values.clip).tabulated(element))
-            .collect())
+        })
     }
 
     /// The level that statistics are taken from.
@@ -207,11 +233,19 @@ impl Opened {
     }
 }
 
-/// Makes a normaliser from two numbers and the least span.
-type Make = fn([f64; 2], f64) -> Normaliser;
+/// Mean and deviation as the values that become 0 and 1.
+fn spread([mean, deviation]: [f64; 2]) -> [f64; 2] {
+    [mean, mean + deviation]
+}
 
-fn between([low, high]: [f64; 2], eps: f64) -> Normaliser {
-    Normaliser::shift_and_scale(low, high - low, eps)
+/// The normalisers that these numbers make, one per input channel.
+pub(crate) fn normalisers(values: &Values, bounds: &[[f64; 2]], element: Element) -> Vec<Normaliser> {
+    let made = |[low, high]: [f64; 2]| match values.normalisation {
+        Normalisation::None => Normaliser::identity(),
+        Normalisation::Global { .. } => Normaliser::global([low, high], values.eps),
+        _ => Normaliser::shift_and_scale(low, high - low, values.eps),
+    };
+    bounds.iter().map(|&pair| made(pair).with_clip(values.clip).tabulated(element)).collect()
 }
 
 /// What is written into the outputs' attributes about where they come from.
@@ -222,6 +256,7 @@ pub(crate) fn provenance(settings: &RunSettings, report: &Report) -> serde_json:
     };
     provenance.insert("version".into(), report.version.clone().into());
     provenance.insert("input".into(), report.input.url.clone().into());
+    provenance.insert("complete".into(), false.into());
     provenance.insert("normalisation".into(), serde_json::json!(report.normalisation));
     provenance.into()
 }

@@ -8,6 +8,7 @@ use crate::cast::{Cast, NonFinite, Rounding};
 use crate::cut::Padding;
 use crate::fault::{Fault, FaultKind, Stage};
 use crate::normalise::Normalisation;
+use crate::recipe::Recipe;
 
 /// Everything that a run is told. What runs the network is told apart, by the engines' factories.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct RunSettings {
     pub resources: Resources,
     /// Which part of the volume is computed.
     pub part: Part,
+    /// What else decides about the result: the network's files and how they are run. A run is resumed only if it is the same.
+    pub network: Recipe,
 }
 
 /// Which part of the volume a run computes.

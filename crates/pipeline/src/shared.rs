@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use haloflow_engine::EngineSpec;
 use haloflow_geometry::{Column, Plan};
-use haloflow_volume::{CpuPool, VolumeReader, VolumeWriter};
+use haloflow_volume::{CpuPool, Ledger, VolumeReader, VolumeWriter};
 use tokio_util::task::TaskTracker;
 
 use crate::after::VoxelStep;
@@ -23,6 +23,7 @@ pub(crate) struct Shared {
     pub(crate) spec: EngineSpec,
     pub(crate) reader: VolumeReader,
     pub(crate) writer: VolumeWriter,
+    pub(crate) ledger: Ledger,
     pub(crate) cpu: CpuPool,
     pub(crate) budget: Budget,
     /// Bytes per voxel of a step's input, all channels.

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use async_channel::Receiver;
+use async_channel::{Receiver, Sender};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use haloflow_geometry::{Box3, Zyx};
-use haloflow_volume::AlignedBytes;
+use haloflow_geometry::{Box3, Zyx, number};
+use haloflow_volume::{AlignedBytes, Record, Written};
 use rayon::prelude::*;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -21,12 +21,16 @@ use crate::meter::Meter;
 use crate::normalise::Affine;
 use crate::shared::Shared;
 
-/// Stores all tiles.
-pub(crate) async fn write(shared: Arc<Shared>, tiles: Receiver<FinishedTile>) -> Result<(), Fault> {
+/// Stores all tiles, and has each recorded.
+pub(crate) async fn write(
+    shared: Arc<Shared>,
+    tiles: Receiver<FinishedTile>,
+    records: Sender<Record>,
+) -> Result<(), Fault> {
     let start = |tile| {
         let shared = Arc::clone(&shared);
-        let tasks = shared.tasks.clone();
-        let storing = AbortOnDropHandle::new(tasks.spawn(async move { store(&shared, tile).await }));
+        let (tasks, records) = (shared.tasks.clone(), records.clone());
+        let storing = AbortOnDropHandle::new(tasks.spawn(async move { store(&shared, tile, &records).await }));
         async move { storing.await.map_err(|error| Fault::panicked(Stage::Write, &error))? }
     };
     limited(&shared.meters.write, tiles, shared.writers, start).await
@@ -56,18 +60,21 @@ async fn limited<T, W: Future<Output = Result<(), Fault>>>(
     }
 }
 
-async fn store(shared: &Arc<Shared>, tile: FinishedTile) -> Result<(), Fault> {
-    let FinishedTile { region, values, inverses, lease } = tile;
+async fn store(shared: &Arc<Shared>, tile: FinishedTile, records: &Sender<Record>) -> Result<(), Fault> {
+    let FinishedTile { tile, region, values, inverses, lease } = tile;
     let casting = Arc::clone(shared);
     let storing = async {
         let work = move || finalise(&casting, region, values, &inverses);
         let (channels, counts) = shared.cpu.run(work).await.map_err(|error| Fault::volume(Stage::Write, &error))??;
         let written = shared.writer.write(region, channels).await;
-        written.map_err(|error| Fault::volume(Stage::Write, &error).at(format!("block {region}")))?;
-        Ok(counts)
+        let written = written.map_err(|error| Fault::volume(Stage::Write, &error).at(format!("block {region}")))?;
+        Ok((written, counts))
     };
-    let counts = shared.meters.write.working(storing).await?;
+    let (Written { bytes, checksum }, counts) = shared.meters.write.working(storing).await?;
     drop(lease);
+    // The plan has no more tiles than fit. Nobody listens any more only if the record has failed, which is the run's fault then.
+    let tile = number(shared.plan.tiles(), tile) as u32;
+    let _ = records.send(Record { tile, checksum, bytes }).await;
     shared.progress.tile_stored(region.voxels(), &counts);
     Ok(())
 }

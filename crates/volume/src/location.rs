@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 
 use crate::{StorageCounters, VolumeError, VolumeErrorKind};
 
@@ -106,6 +106,17 @@ impl Location {
         }
     }
 
+    /// The store's tag of an object's content. None on a local disk, where a tag changes when a file is copied.
+    pub(crate) async fn tag(&self, key: &str) -> Result<Option<String>, VolumeError> {
+        if self.directory.is_some() {
+            return Ok(None);
+        }
+        self.counters.asked();
+        // A web server may know gets only.
+        let answer = self.store.get_opts(&self.path(key), GetOptions::default()).await;
+        answer.map(|result| result.meta.e_tag).map_err(|error| self.failed("read", key, error))
+    }
+
     /// Puts a whole object, replacing what was there.
     pub(crate) async fn put(&self, key: &str, bytes: Bytes) -> Result<(), VolumeError> {
         let since = Instant::now();
@@ -116,6 +127,52 @@ impl Location {
             .map_err(|error| self.failed("write", key, error))?;
         self.counters.put(length, since);
         Ok(())
+    }
+
+    /// Puts an object that must not exist yet; `false` if it does.
+    pub(crate) async fn create(&self, key: &str, bytes: Bytes) -> Result<bool, VolumeError> {
+        let (since, length) = (Instant::now(), bytes.len());
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        match self.store.put_opts(&self.path(key), PutPayload::from_bytes(bytes), options).await {
+            Ok(_) => {
+                self.counters.put(length, since);
+                Ok(true)
+            }
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+            Err(error) => Err(self.failed("create", key, error)),
+        }
+    }
+
+    /// The keys of all objects here.
+    pub(crate) async fn list(&self) -> Result<Vec<String>, VolumeError> {
+        self.counters.asked();
+        let key = |meta: object_store::ObjectMeta| {
+            let parts = meta.location.prefix_match(&self.root)?;
+            Some(parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/"))
+        };
+        let keys = self.store.list(Some(&self.root)).try_filter_map(|meta| async move { Ok(key(meta)) });
+        match keys.try_collect().await {
+            Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
+            keys => keys.map_err(|error| self.failed("list", "", error)),
+        }
+    }
+
+    /// Waits until everything that was put is on the disk, where this is one; other stores acknowledge only then.
+    pub(crate) async fn sync(&self) -> Result<(), VolumeError> {
+        let Some(directory) = self.directory.clone() else { return Ok(()) };
+        let synced = tokio::task::spawn_blocking(move || {
+            // The folder itself may not be there yet, but one around it is.
+            let found = directory.ancestors().find_map(|folder| std::fs::File::open(folder).ok());
+            found.map_or(Ok(()), |folder| rustix::fs::syncfs(folder).map_err(std::io::Error::from))
+        });
+        match synced.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                let message = format!("what was written to {} cannot be brought onto the disk: {error}", self.url);
+                Err(VolumeError::new(VolumeErrorKind::Unavailable, message).with_source(error))
+            }
+            Err(error) => Err(VolumeError::internal(format!("syncing {} was cut short: {error}", self.url))),
+        }
     }
 
     /// Whether this is a file on the local disk, where there should be a folder.

@@ -65,6 +65,7 @@ struct Shared {
     source: UnitSource,
     map: AxisMap,
     description: InputDescription,
+    identity: String,
     counters: StorageCounters,
     cpu: CpuPool,
     t: usize,
@@ -79,10 +80,11 @@ impl VolumeReader {
     /// `Unavailable` if the store cannot be reached within 15 seconds.
     pub async fn open(options: &InputOptions, environment: &Environment, cpu: &CpuPool) -> Result<Self, VolumeError> {
         let counters = StorageCounters::default();
-        let Input { location, layout, map, description } = Input::open(options, environment, &counters).await?;
+        let Input { location, layout, map, description, identity } =
+            Input::open(options, environment, &counters).await?;
         let source = UnitSource::new(layout, location, cpu.clone(), options.requests);
         let (t, c) = (options.t, options.c.clone());
-        let shared = Shared { source, map, description, counters, cpu: cpu.clone(), t, c };
+        let shared = Shared { source, map, description, identity, counters, cpu: cpu.clone(), t, c };
         Ok(Self { shared: Arc::new(shared), cache: cache(options.cache_bytes) })
     }
 
@@ -120,6 +122,12 @@ impl VolumeReader {
     #[must_use]
     pub fn description(&self) -> &InputDescription {
         &self.shared.description
+    }
+
+    /// What tells the volume from another: the SHA-256 of its metadata, and the store's tag of that where there is one.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.shared.identity
     }
 
     /// What has been read so far.

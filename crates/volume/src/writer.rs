@@ -9,8 +9,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::axes::AxisMap;
+use crate::documents::Document;
 use crate::gather::{Placement, fill_row, scatter};
 use crate::layout::Layout;
+use crate::ledger::checksum;
 use crate::location::Location;
 use crate::target::Target;
 use crate::{AlignedBytes, CounterSnapshot, CpuPool, StorageCounters, VolumeError};
@@ -24,6 +26,8 @@ const BYTES_IN_FLIGHT: usize = 256 << 20;
 #[derive(Clone, Debug)]
 pub struct VolumeWriter {
     shared: Arc<Shared>,
+    /// Metadata as it is when every tile is stored.
+    sealed: Arc<[Document]>,
 }
 
 #[derive(Debug)]
@@ -46,6 +50,21 @@ pub(crate) struct ArrayTarget {
     map: AxisMap,
     t: usize,
     c: usize,
+}
+
+/// What was stored of a tile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes of all its objects.
+    pub bytes: u64,
+    /// The checksum that a ledger's [`Record`](crate::Record) has.
+    pub checksum: u32,
+}
+
+impl Written {
+    fn of(objects: &[(u64, u32)]) -> Self {
+        Self { bytes: objects.iter().map(|(length, _)| length).sum(), checksum: checksum(objects) }
+    }
 }
 
 /// One object to be written: which array, its index in the grid, and what goes into it.
@@ -71,7 +90,23 @@ impl VolumeWriter {
         let bytes = arrays.iter().map(|array| array.layout.codec.decoded_size()).max().unwrap_or(1);
         let in_flight = in_flight(bytes, &cpu);
         let permits = Arc::new(Semaphore::new(in_flight));
-        Self { shared: Arc::new(Shared { arrays, channels, shape, unit, cpu, counters, in_flight, permits }) }
+        let shared = Arc::new(Shared { arrays, channels, shape, unit, cpu, counters, in_flight, permits });
+        Self { shared, sealed: Arc::default() }
+    }
+
+    pub(crate) fn sealed_by(self, documents: Vec<Document>) -> Self {
+        Self { sealed: documents.into(), ..self }
+    }
+
+    /// Completes the metadata once every tile is stored. Repeating it changes nothing.
+    ///
+    /// # Errors
+    /// `Unavailable` if the store fails.
+    pub async fn seal(&self) -> Result<(), VolumeError> {
+        for document in &*self.sealed {
+            document.put().await?;
+        }
+        Ok(())
     }
 
     /// What has been written so far.
@@ -82,25 +117,28 @@ impl VolumeWriter {
 
     /// Writes one tile. It starts on the grid of write units and ends on it or at the volume's end, on every axis. `channels` has
     /// one buffer per output channel: `tile.shape()` elements of the output's kind, axes z, y, x, C order. Every unit is put once, whole, and the call
-    /// returns after each put was acknowledged.
+    /// returns after each put was acknowledged, with the length and checksum of what was put.
     ///
     /// Cancellation: some units may have been written. Writing the tile again is safe and changes nothing.
     ///
     /// # Errors
     /// `Usage` if the tile or the buffers do not fit; `Unavailable` if the store fails for longer than its retries last.
-    pub async fn write(&self, tile: Box3, channels: Vec<AlignedBytes>) -> Result<(), VolumeError> {
+    pub async fn write(&self, tile: Box3, channels: Vec<AlignedBytes>) -> Result<Written, VolumeError> {
         self.shared.check(tile, &channels)?;
         let channels = Arc::new(channels);
-        let mut waiting = self.shared.jobs(tile).into_iter();
+        let jobs = self.shared.jobs(tile);
+        let mut objects = vec![(0, 0); jobs.len()];
+        let mut waiting = jobs.into_iter().enumerate();
         let mut running = JoinSet::new();
         loop {
             while running.len() < self.shared.in_flight {
-                let Some(job) = waiting.next() else { break };
-                running.spawn(Arc::clone(&self.shared).write_unit(job, tile, Arc::clone(&channels)));
+                let Some((place, job)) = waiting.next() else { break };
+                let put = Arc::clone(&self.shared).write_unit(job, tile, Arc::clone(&channels));
+                running.spawn(async move { (place, put.await) });
             }
             match running.join_next().await {
-                None => return Ok(()),
-                Some(Ok(written)) => written?,
+                None => return Ok(Written::of(&objects)),
+                Some(Ok((place, object))) => objects[place] = object?,
                 Some(Err(error)) => {
                     return Err(VolumeError::internal(format!("writing a chunk was cut short: {error}")));
                 }
@@ -168,7 +206,7 @@ impl Shared {
         job: Job,
         tile: Box3,
         channels: Arc<Vec<AlignedBytes>>,
-    ) -> Result<(), VolumeError> {
+    ) -> Result<(u64, u32), VolumeError> {
         let permit = Arc::clone(&self.permits)
             .acquire_owned()
             .await
@@ -187,7 +225,9 @@ impl Shared {
         let encoded = encoded.map_err(|what| {
             VolumeError::internal(format!("the chunk {} cannot be encoded: {what}", array.location.url_of(&key)))
         })?;
-        array.location.put(&key, Bytes::from(encoded)).await
+        let object = (encoded.len() as u64, crc32c::crc32c(&encoded));
+        array.location.put(&key, Bytes::from(encoded)).await?;
+        Ok(object)
     }
 }
 

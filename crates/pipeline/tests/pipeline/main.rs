@@ -12,6 +12,7 @@ mod memory;
 mod models;
 mod order;
 mod parts;
+mod resume;
 mod shapes;
 mod support;
 mod whole;

@@ -10,6 +10,7 @@ use haloflow_geometry::{Box3, Seam, Zyx};
 use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
+use haloflow_pipeline::recipe::Recipe;
 use haloflow_pipeline::{Fault, Layout, Part, Report, Resources, Run, RunSettings, Values};
 use haloflow_volume::{
     AlignedBytes, AxisInfo, AxisKind, CpuPool, Element, Environment, InputDescription, InputOptions, OutputPlan,
@@ -155,6 +156,8 @@ fn request(url: &str) -> OutputRequest {
         input_t: 0,
         input_c: 0,
         overwrite: false,
+        resume: true,
+        shared: false,
         block: None,
         provenance: Value::Null,
     }
@@ -201,6 +204,7 @@ pub(crate) fn settings(layout: Layout, values: Values, batch: usize) -> RunSetti
         values,
         resources,
         part: Part::Whole,
+        network: Recipe::new(),
     }
 }
 

@@ -61,6 +61,7 @@ pub(crate) fn settings(source: &str, target: &str, threads: NonZeroUsize) -> Run
             threads,
         },
         part: Part::Whole,
+        network: Default::default(),
     }
 }
 
@@ -79,6 +80,8 @@ fn output(target: &str) -> OutputRequest {
         input_t: 0,
         input_c: 0,
         overwrite: true,
+        resume: false,
+        shared: false,
         block: None,
         provenance: serde_json::Value::Null,
     }

@@ -1,0 +1,91 @@
+//! A segment: records, and a checksum that tells a torn one.
+
+use bytemuck::{Pod, Zeroable};
+use bytes::Bytes;
+
+const MAGIC: [u8; 8] = *b"haloseg1";
+
+/// Bytes in front of the records: the magic, their number, and a checksum of number and records; all little-endian.
+const HEADER: usize = 16;
+
+/// What was stored of a tile. Little-endian, 16 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Record {
+    /// The tile's number, x innermost.
+    pub tile: u32,
+    /// The checksum of its stored objects, see [`checksum`].
+    pub checksum: u32,
+    /// Bytes of its stored objects.
+    pub bytes: u64,
+}
+
+/// The checksum of a tile: CRC-32C over length and CRC-32C of each of its objects, in the order in which a tile lists them.
+pub(crate) fn checksum(objects: &[(u64, u32)]) -> u32 {
+    objects.iter().fold(0, |sum, (length, crc)| {
+        crc32c::crc32c_append(crc32c::crc32c_append(sum, &length.to_le_bytes()), &crc.to_le_bytes())
+    })
+}
+
+pub(crate) fn encode(records: &[Record]) -> Bytes {
+    let count = (records.len() as u32).to_le_bytes();
+    let words: Vec<u8> = records
+        .iter()
+        .flat_map(|record| {
+            let mut bytes = [0; size_of::<Record>()];
+            bytes[..4].copy_from_slice(&record.tile.to_le_bytes());
+            bytes[4..8].copy_from_slice(&record.checksum.to_le_bytes());
+            bytes[8..].copy_from_slice(&record.bytes.to_le_bytes());
+            bytes
+        })
+        .collect();
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&count), &words);
+    [&MAGIC[..], &count, &sum.to_le_bytes(), &words].concat().into()
+}
+
+/// The records; `None` if the segment is torn.
+pub(crate) fn decode(bytes: &[u8]) -> Option<Vec<Record>> {
+    let (header, words) = bytes.split_at_checked(HEADER)?;
+    let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let whole = header[..8] == MAGIC && words.len() == number(8) as usize * size_of::<Record>();
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&header[8..12]), words);
+    if !whole || sum != number(12) {
+        return None;
+    }
+    let records: Vec<Record> = bytemuck::pod_collect_to_vec(words);
+    Some(if cfg!(target_endian = "big") { records.into_iter().map(swapped).collect() } else { records })
+}
+
+const fn swapped(record: Record) -> Record {
+    Record { tile: record.tile.swap_bytes(), checksum: record.checksum.swap_bytes(), bytes: record.bytes.swap_bytes() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_that_is_torn_anywhere_is_told() {
+        let records: Vec<Record> = (0..5).map(|tile| Record { tile, checksum: 7 * tile, bytes: 1 << tile }).collect();
+        let whole = encode(&records);
+        assert_eq!(decode(&whole), Some(records));
+        assert_eq!(decode(&encode(&[])), Some(Vec::new()));
+        for length in 0..whole.len() {
+            assert_eq!(decode(&whole[..length]), None, "{length}");
+            let mut zeros = whole.to_vec();
+            zeros[length..].fill(0);
+            assert!(zeros == whole || decode(&zeros).is_none(), "{length}");
+            let mut flipped = whole.to_vec();
+            flipped[length] ^= 1;
+            assert_eq!(decode(&flipped), None, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_checksum_depends_on_every_object_and_their_order() {
+        let sum = checksum(&[(3, 1), (4, 2)]);
+        for other in [&[(4, 2), (3, 1)][..], &[(3, 1)], &[(3, 1), (4, 3)], &[(3, 1), (5, 2)], &[]] {
+            assert_ne!(checksum(other), sum);
+        }
+    }
+}
