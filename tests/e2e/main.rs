@@ -3,6 +3,7 @@
 
 mod broken_data;
 mod golden;
+mod kills;
 mod main_job;
 mod memory;
 mod misbehaving_models;

@@ -19,7 +19,7 @@ use crate::machine::Machine;
 use crate::metrics::{self, Sample};
 use crate::settings::{Settings, idle, settings};
 use crate::show::{self, Shown};
-use crate::{compile, config, exit, logging, model_defaults, models, network, shard, signals};
+use crate::{compile, config, exit, logging, model_defaults, models, network, part, signals};
 
 /// How long a stopped search for a batch may take to end.
 const PROBE_GRACE: Duration = Duration::from_secs(10);
@@ -69,17 +69,17 @@ fn settle(mut args: RunArgs, machine: &Machine) -> Result<(RunArgs, Settings), (
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let mut settings = settings(&args, machine).map_err(usage)?;
     settings.run.values.after = models::after(&opened.model);
-    settings.run.part = part(&args).map_err(|sentence| usage(vec![sentence]))?;
+    settings.run.part = part_of(&args).map_err(|sentence| usage(vec![sentence]))?;
     compile::attach(&args, &opened, &mut settings.engines).map_err(unusable)?;
     settings.run.network = network::recipe(&args, &opened.model, &settings.engines).map_err(unusable)?;
     Ok((args, settings))
 }
 
 /// The part of the volume that this process computes. Deleting what the others write would be no part.
-fn part(args: &RunArgs) -> Result<Part, String> {
-    let part = shard::part(args.shard.as_deref(), |name| std::env::var(name).ok())?;
+fn part_of(args: &RunArgs) -> Result<Part, String> {
+    let part = part::part(part::typed(args), |name| std::env::var(name).ok())?;
     if matches!(part, Part::Shard { .. }) && args.overwrite == Some(true) {
-        return Err("`overwrite` and `shard` contradict each other: every part would delete what the others have written; delete the output \
+        return Err("`overwrite` and `part` contradict each other: every part would delete what the others have written; delete the output \
                     once, before the first part begins"
             .into());
     }

@@ -157,7 +157,7 @@ fn output(args: &RunArgs, errors: &mut Errors) -> OutputRequest {
         element,
         default_element: haloflow_volume::Element::F32,
         chunk: args.chunk.as_ref().map(|chunk| triple("chunk", chunk, errors)),
-        shard: args.shard.as_ref().map(|shard| triple("shard", shard, errors)),
+        shard: crate::part::shard_sizes(args).map(|shard| triple("shard", &shard, errors)),
         format,
         compressor: args.compressor.clone(),
         t: args.out_t,

@@ -1,6 +1,9 @@
-//! `--shard`: which part of the volume this process computes.
+//! `--part`: which part of the volume this process computes.
 
 use haloflow_pipeline::Part;
+
+use crate::args::RunArgs;
+use crate::typed::ShardValue;
 
 /// Where array engines tell a process its index, the first index, and how many there are.
 const ENGINES: [(&str, &str, &str, Option<&str>); 3] = [
@@ -8,6 +11,24 @@ const ENGINES: [(&str, &str, &str, Option<&str>); 3] = [
     ("an AWS Batch array", "AWS_BATCH_JOB_ARRAY_INDEX", "AWS_BATCH_JOB_ARRAY_SIZE", None),
     ("a Slurm array", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", Some("SLURM_ARRAY_TASK_MIN")),
 ];
+
+/// The values of `shard` that are sizes.
+pub(crate) fn shard_sizes(args: &RunArgs) -> Option<Vec<usize>> {
+    let sizes = args.shard.iter().flatten().filter_map(|value| match value {
+        ShardValue::Voxels(voxels) => Some(*voxels),
+        ShardValue::Part(_) => None,
+    });
+    Some(sizes.collect()).filter(|sizes: &Vec<usize>| !sizes.is_empty())
+}
+
+/// What was typed as the part, by either name.
+pub(crate) fn typed(args: &RunArgs) -> Option<&str> {
+    let parts = args.shard.iter().flatten().filter_map(|value| match value {
+        ShardValue::Voxels(_) => None,
+        ShardValue::Part(part) => Some(part),
+    });
+    args.part.iter().chain(parts).map(String::as_str).next()
+}
 
 /// Reads `I/N` or `auto`.
 ///
@@ -22,7 +43,7 @@ pub(crate) fn part(typed: Option<&str>, variable: impl Fn(&str) -> Option<String
     match numbers {
         Some((index, count)) if index < count => Ok(Part::Shard { index, count }),
         _ => Err(format!(
-            "`shard` is {typed}; give I/N with I from 0 to N - 1, such as 0/8 for the first of eight, or auto"
+            "`part` is {typed}; give I/N with I from 0 to N - 1, such as 0/8 for the first of eight, or auto"
         )),
     }
 }
@@ -31,14 +52,14 @@ fn of_engine(variable: impl Fn(&str) -> Option<String>) -> Result<Part, String> 
     let found = ENGINES.iter().find_map(|engine| Some((engine, variable(engine.1)?)));
     let Some(((engine, name, counted, first), index)) = found else {
         let names = ENGINES.map(|engine| engine.1).join(", ");
-        return Err(format!("`shard` is auto and none of {names} is set; give it as I/N, such as `--shard 0/8`"));
+        return Err(format!("`part` is auto and none of {names} is set; give it as I/N, such as `--part 0/8`"));
     };
     let number = |name: &str, text: String| {
-        text.trim().parse::<usize>().map_err(|_| format!("`shard` is auto and {name} is {text:?}, which is no number"))
+        text.trim().parse::<usize>().map_err(|_| format!("`part` is auto and {name} is {text:?}, which is no number"))
     };
     let Some(count) = variable(counted) else {
         return Err(format!(
-            "`shard` is auto and {name} tells the index in {engine}, but {counted} is not set; set it to the number of parts"
+            "`part` is auto and {name} tells the index in {engine}, but {counted} is not set; set it to the number of parts"
         ));
     };
     let (index, count) = (number(name, index)?, number(counted, count)?);
@@ -47,7 +68,7 @@ fn of_engine(variable: impl Fn(&str) -> Option<String>) -> Result<Part, String> 
     match index.checked_sub(first) {
         Some(index) if index < count => Ok(Part::Shard { index, count }),
         _ => Err(format!(
-            "`shard` is auto and {name} is {index}, which is not among {count} from {first} on; number the array without gaps"
+            "`part` is auto and {name} is {index}, which is not among {count} from {first} on; number the array without gaps"
         )),
     }
 }
@@ -68,7 +89,7 @@ mod tests {
         assert_eq!(of(None), Ok(Part::Whole));
         assert_eq!(of(Some("7/8")), Ok(Part::Shard { index: 7, count: 8 }));
         for wrong in ["8/8", "1", "-1/4", "a/b", "0/0", ""] {
-            assert!(of(Some(wrong)).unwrap_err().starts_with(&format!("`shard` is {wrong}; give I/N")), "{wrong}");
+            assert!(of(Some(wrong)).unwrap_err().starts_with(&format!("`part` is {wrong}; give I/N")), "{wrong}");
         }
     }
 
