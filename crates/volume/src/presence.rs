@@ -87,9 +87,8 @@ impl Presence {
         let digits = object.key.trim_start_matches(['c', '/', '.']);
         let index: Option<Vec<u64>> = digits.split(['/', '.']).map(|part| part.parse().ok()).collect();
         let index = index.filter(|index| index.len() == self.layout.shape.len())?;
-        let inside = index.iter().zip(&self.layout.shape).zip(&self.layout.chunk);
-        let inside =
-            inside.map(|((index, size), chunk)| (*index as usize) < size.div_ceil(*chunk)).all(|inside| inside);
+        let mut inside = index.iter().zip(&self.layout.shape).zip(&self.layout.chunk);
+        let inside = inside.all(|((index, size), chunk)| (*index as usize) < size.div_ceil(*chunk));
         (inside && self.layout.key(&index) == object.key).then_some(index)
     }
 
