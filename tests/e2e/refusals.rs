@@ -45,6 +45,9 @@ fn patches_overlaps_and_blocks_that_do_not_go_together() {
     refused_keys(&scene, 64, "--seam-mode blend --min-blend-weight 0", &["`min-blend-weight` is 0"]);
     refused_keys(&scene, 64, "--batch 0", &["`batch` is 0", "at least 1"]);
     refused_keys(&scene, 64, "--threads 18446744073709551615", &["`threads` is 18446744073709551615", "at most 1024"]);
+    refused_keys(&scene, 64, "--block 18446744073709551615", &["`block` is 18446744073709551615", "at most 1048576"]);
+    refused_keys(&scene, 64, "--patch 100000", &["`patch` is 100000 x 100000 x 100000", "`memory`"]);
+    refused_keys(&scene, 64, "--batch 65536 --memory 200MiB", &["`batch` is 65536", "`memory`"]);
     refused_keys(&scene, 64, "--requests 65537", &["`requests` is 65537", "at most 65536"]);
 }
 
@@ -56,7 +59,8 @@ fn values_out_of_range() {
     refused_keys(&scene, 64, "--normalize sometimes", &["`normalize` is sometimes", "percentile", "global"]);
     refused_keys(&scene, 64, "--clip-norm 2 1", &["`clip-norm` is [2.0, 1.0]", "lower one first"]);
     refused_keys(&scene, 64, "--eps 0", &["`eps` is 0", "above 0"]);
-    refused_keys(&scene, 64, "--memory 1KiB", &["`memory` is 1", "needs at least", "Give more memory"]);
+    refused_keys(&scene, 64, "--memory 1KiB", &["1024 bytes of `memory`", "give more memory"]);
+    refused_keys(&scene, 64, "--memory 40KiB", &["`memory` is 40 KiB", "needs at least", "Give more memory"]);
     refused_keys(&scene, 64, "--memory lots", &["`memory` is lots", "16GiB"]);
     refused_keys(&scene, 64, "--out-dtype complex64", &["`out-dtype` is complex64", "uint16"]);
     refused_keys(&scene, 64, "--log-level loud", &["`log-level` is loud", "debug"]);

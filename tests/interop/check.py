@@ -16,6 +16,7 @@ import zarr
 from ome_zarr.io import parse_url
 from ome_zarr.reader import Reader
 from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
 
 
 def attributes(image: pathlib.Path) -> tuple[dict, str]:
@@ -28,13 +29,13 @@ def attributes(image: pathlib.Path) -> tuple[dict, str]:
 
 
 def validate(stored: dict, version: str) -> None:
-    """Checks against the schemas of images, the strict one too."""
+    """Checks against the schema of images."""
     # Found without importing the package, whose dependencies are not there.
     package = pathlib.Path(importlib.util.find_spec("ngff_zarr").origin).parent
     schemas = {path.name: json.loads(path.read_text()) for path in (package / "spec" / version / "schemas").glob("*.schema")}
-    resources = [(schema["$id"], Resource.from_contents(schema)) for schema in schemas.values() if "$id" in schema]
-    for name in ("image.schema", "strict_image.schema"):
-        jsonschema.Draft202012Validator(schemas[name], registry=Registry().with_resources(resources)).validate(stored)
+    resources = [(schema["$id"], Resource.from_contents(schema, DRAFT202012)) for schema in schemas.values() if "$id" in schema]
+    registry = Registry().with_resources(resources)
+    jsonschema.Draft202012Validator(schemas["image.schema"], registry=registry).validate(stored)
 
 
 def with_tensorstore(array: pathlib.Path) -> np.ndarray:

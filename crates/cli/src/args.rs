@@ -421,7 +421,10 @@ pub(crate) struct RunArgs {
 /// A single value or a list of them.
 fn one_or_many<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Vec<T>>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(
+        untagged,
+        expecting = "one value, or a list of them in brackets, of the kind that the key takes (sizes are whole numbers from 0)"
+    )]
     enum OneOrMany<T> {
         One(T),
         Many(Vec<T>),
@@ -435,7 +438,7 @@ fn one_or_many<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) 
 /// A word that may also be typed as a boolean or a number.
 fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(untagged, expecting = "a word, a number, true or false")]
     enum Word {
         Bool(bool),
         Number(f64),
@@ -451,7 +454,7 @@ fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D:
 /// `true`, `false` or two bounds.
 fn clip<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<f32>>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(untagged, expecting = "true, false or two bounds in brackets")]
     enum Clip {
         Switch(bool),
         Bounds(Vec<f32>),

@@ -19,6 +19,7 @@ mod models;
 mod network;
 mod part;
 mod ready;
+mod report_files;
 mod run;
 mod settings;
 mod show;

@@ -1,7 +1,6 @@
 //! `haloflow run`.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use crate::metrics::{self, Sample};
 use crate::ready::{Stop, ready};
 use crate::settings::Settings;
 use crate::show::{self, Shown};
-use crate::{config, exit, logging, signals};
+use crate::{config, exit, logging, report_files, signals};
 
 /// Runs the command to its end.
 pub(crate) fn run(command: &RunCommand) -> ExitCode {
@@ -27,12 +26,13 @@ pub(crate) fn run(command: &RunCommand) -> ExitCode {
         Ok(args) => args,
         Err(sentence) => return fail(&[sentence], exit::USAGE),
     };
-    for path in [("metrics-json", &args.metrics_json), ("trace", &args.trace)] {
-        if let Err(sentence) = check_writable(path) {
-            return fail(&[sentence], exit::USAGE);
-        }
+    if let Err(sentence) = report_files::check(&args, command.config.as_deref()) {
+        return fail(&[sentence], exit::USAGE);
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("tokio").build() {
+    // Told, or tokio reads a variable of the environment and panics if that is no number.
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = match runtime.worker_threads(workers).enable_all().thread_name("tokio").build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&[format!("the async runtime cannot start: {error}")], exit::SOFTWARE),
     };
@@ -46,13 +46,6 @@ fn prepare(command: &RunCommand, bars: &MultiProgress) -> Result<RunArgs, String
     let args = config::effective(command)?;
     logging::start(args.log_format.as_deref().unwrap_or("text"), args.log_level.as_deref().unwrap_or("info"), bars)?;
     Ok(args)
-}
-
-/// Whether a file can be written there: better told before the run than after it. What is in it stays until then.
-fn check_writable((key, path): (&str, &Option<PathBuf>)) -> Result<(), String> {
-    let Some(path) = path else { return Ok(()) };
-    let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
-    opened.map(drop).map_err(|error| format!("`{key}`: {} cannot be written: {error}", path.display()))
 }
 
 async fn execute(args: RunArgs, bars: &MultiProgress) -> ExitCode {
@@ -171,21 +164,4 @@ pub(crate) fn fail(sentences: &[String], code: u8) -> ExitCode {
         drop(writeln!(errors, "error: {sentence}"));
     }
     ExitCode::from(code)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_that_cannot_be_written_is_told_with_its_key() {
-        let folder = tempfile::tempdir().unwrap();
-        let good = folder.path().join("m.json");
-        assert_eq!(check_writable(("trace", &Some(good.clone()))), Ok(()));
-        std::fs::write(&good, "old").unwrap();
-        assert_eq!(check_writable(("trace", &Some(good.clone()))), Ok(()));
-        assert_eq!(std::fs::read_to_string(good).unwrap(), "old");
-        let told = check_writable(("metrics-json", &Some(folder.path().join("none/m.json")))).unwrap_err();
-        assert!(told.starts_with("`metrics-json`: ") && told.contains("none/m.json cannot be written"), "{told}");
-    }
 }

@@ -176,7 +176,7 @@ fn output(args: &RunArgs, errors: &mut Errors) -> OutputRequest {
         resume: choose("resume", args.resume.as_deref().unwrap_or(by_default), &words, errors),
         shared: false,
         block: None,
-        provenance: serde_json::json!({ "model": args.model }),
+        provenance: serde_json::json!({ "model": args.model.as_ref().map(|model| model.display().to_string()) }),
     }
 }
 

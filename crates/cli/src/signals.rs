@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the first asks the run to stop, the second ends the process.
+//! SIGINT, SIGTERM and SIGHUP (a terminal that is closed): the first asks the run to stop, the second ends the process.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -12,11 +12,13 @@ use crate::exit;
 pub(crate) fn watch(cancel: CancellationToken) -> std::io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
         for first in [true, false] {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
+                _ = hang_up.recv() => {}
             }
             if first {
                 tracing::warn!("stopping; a second signal ends at once");

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Patches per batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a whole number of patches, or \"auto\"")]
 pub(crate) enum BatchSize {
     /// As many.
     Patches(usize),
@@ -75,8 +75,15 @@ impl Errors {
     }
 }
 
+/// The longest side of anything, voxels.
+const LONGEST: usize = 1 << 20;
+
 /// One value for all axes, or three.
 pub(crate) fn triple(key: &str, typed: &[usize], errors: &mut Errors) -> Zyx {
+    if let Some(side) = typed.iter().find(|side| **side > LONGEST) {
+        errors.tell(&format!("`{key}` is {side}; it must be at most {LONGEST} voxels"));
+        return [1; 3];
+    }
     match *typed {
         [all] => [all; 3],
         [z, y, x] => [z, y, x],
@@ -106,7 +113,7 @@ pub(crate) fn seconds(key: &str, typed: Option<f64>, default: f64, errors: &mut 
     match Duration::try_from_secs_f64(seconds) {
         Ok(time) if seconds > 0.0 => time,
         _ => {
-            errors.tell(&format!("`{key}` is {seconds}; it must be a number of seconds above 0"));
+            errors.tell(&format!("`{key}` is {seconds}; it must be a number of seconds above 0 and below 10^19"));
             Duration::from_secs(1)
         }
     }

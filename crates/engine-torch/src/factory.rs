@@ -128,7 +128,14 @@ pub(crate) fn warm_up(model: &Model, device: Device, asked: &EngineSpec) -> Resu
         let writes_to_input = input.f_internal_version()? != version;
         Ok(Warm { spec: EngineSpec { channels_out, output: output_kind, ..asked.clone() }, writes_to_input })
     };
-    run().map_err(|cause: Cause| cause.during(&format!("the model failed on a batch of zeros of {size:?}")))
+    run().map_err(|cause: Cause| {
+        let cause = cause.during(&format!("the model cannot be run on a batch of {size:?} (batch, channels, z, y, x)"));
+        match cause.kind {
+            // It would fail on every batch: it does not fit what is asked of it.
+            EngineErrorKind::Run => Cause { kind: EngineErrorKind::Shape, ..cause },
+            _ => cause,
+        }
+    })
 }
 
 fn describe(model: &Model, options: &TorchOptions, not_compiled: Option<&str>) -> String {

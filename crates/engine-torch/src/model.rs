@@ -12,7 +12,7 @@ use crate::cause::Cause;
 use crate::ffi::ScriptModule;
 use crate::message::first_sentence;
 use crate::package::CompiledModel;
-use crate::shape::with_channel_axis;
+use crate::shape::{real_and_dense, with_channel_axis};
 
 /// A model on its device, ready to run.
 pub(crate) enum Model {
@@ -57,6 +57,7 @@ impl Model {
             Self::TorchScript(module) => module.forward(input)?,
             Self::Compiled(package) => package.forward(input)?,
         };
+        real_and_dense(&output)?;
         with_channel_axis(output)
     }
 

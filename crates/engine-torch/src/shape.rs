@@ -29,6 +29,19 @@ pub(crate) fn output_kind(input: ElementKind, output: Kind) -> ElementKind {
     }
 }
 
+/// Refuses an output that is no plain array of real numbers.
+pub(crate) fn real_and_dense(output: &Tensor) -> Result<(), Cause> {
+    if output.is_sparse() {
+        return Err(Cause::shape("the model gave a sparse tensor; needed is a dense one"));
+    }
+    match output.f_kind()? {
+        kind @ (Kind::ComplexHalf | Kind::ComplexFloat | Kind::ComplexDouble) => Err(Cause::shape(format!(
+            "the model gave complex numbers ({kind:?}), which are not stored: let it give real ones, such as both parts as channels"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// An output of four axes, `[row, z, y, x]`, with the axis of its one channel; every other as it is.
 pub(crate) fn with_channel_axis(output: Tensor) -> Result<Tensor, Cause> {
     if output.dim() == 4 { Ok(output.f_unsqueeze(1)?) } else { Ok(output) }
@@ -89,6 +102,10 @@ mod tests {
 
     #[test]
     fn an_output_without_a_channel_axis_is_one_channel() {
+        let complex = Tensor::zeros([1, 1, 2, 2, 2], (Kind::ComplexFloat, tch::Device::Cpu));
+        assert!(real_and_dense(&complex).unwrap_err().message.contains("complex"));
+        let sparse = Tensor::zeros([2, 2], (Kind::Float, tch::Device::Cpu)).to_sparse_sparse_dim(2);
+        assert!(real_and_dense(&sparse).unwrap_err().message.contains("sparse"));
         let output = with_channel_axis(Tensor::zeros([2, 8, 9, 10], (Kind::Float, tch::Device::Cpu))).unwrap();
         assert_eq!(output.size(), [2, 1, 8, 9, 10]);
     }

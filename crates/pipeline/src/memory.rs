@@ -147,18 +147,21 @@ fn sizes(tiles: usize) -> Vec<usize> {
 }
 
 /// The decoded chunks that have to be kept so that those of a column are read once: what a layer of reads along z shares with the
-/// next one, over the whole column; what a row shares with the next one; and the reads that are under way.
+/// next one, over the whole column; and below that what a row shares with the next one, and a read with the one beside it.
 fn kept_bytes(demand: &Demand<'_>, column: Column) -> u64 {
     let [z, y, x] = std::array::from_fn(|axis| Reads::along(demand, axis));
     let geometry = demand.plan.geometry();
     let side = |axis: usize, tiles: usize| {
-        (tiles * geometry.tile[axis] + geometry.patch[axis]).min(geometry.volume[axis]) + demand.unit[axis]
+        let (unit, all) = (demand.unit[axis].max(1), geometry.volume[axis]);
+        let whole = all.div_ceil(unit) * unit;
+        if tiles * geometry.tile[axis] >= all { whole } else { whole.min(tiles * geometry.tile[axis] + 2 * unit) }
     };
     let (high, wide) = (side(1, column.y), side(2, column.x));
-    let single = matches!(geometry.lattice, Lattice::Block { .. });
-    let (row, next) = if single { (x.longest, x.shared) } else { (wide, 0) };
-    let voxels = z.shared * high * wide + z.longest * (y.shared * wide + y.longest * next + 2 * y.longest * row);
-    voxels as u64 * demand.input_bytes
+    // In the volume lattice a read is a whole row.
+    let beside = if matches!(geometry.lattice, Lattice::Block { .. }) { x.longest } else { wide };
+    let layer = z.shared * high * wide;
+    let rows = (z.longest - z.shared) * (y.shared * wide + (y.longest - y.shared) * beside);
+    (layer + rows) as u64 * demand.input_bytes
 }
 
 /// The reads of steps along one axis, in whole chunks.
@@ -180,7 +183,8 @@ impl Reads {
             Lattice::Block { .. } => (0..plan.tiles().len()).map(|tile| whole(plan.tile_box(tile))).collect(),
         };
         let shared = reads.windows(2).map(|pair| pair[0].end.saturating_sub(pair[1].start));
-        Self { longest: reads.iter().map(|read| read.len()).max().unwrap_or(0), shared: shared.max().unwrap_or(0) }
+        let longest = reads.iter().map(|read| read.len()).max().unwrap_or(0);
+        Self { longest, shared: shared.max().unwrap_or(0).min(longest) }
     }
 }
 

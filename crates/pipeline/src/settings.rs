@@ -152,6 +152,7 @@ impl RunSettings {
         geometry.check().map_err(|error| Fault::geometry(&error))?;
         self.values.check()?;
         self.resources.check()?;
+        self.resources.check_batch(self.layout.patch, self.input.c.len())?;
         let (block, patch) = (self.layout.block.unwrap_or(patch_or_more(self.layout.patch)), self.layout.patch);
         if let Some(axis) = (0..3).find(|&axis| block[axis] < patch[axis]) {
             let name = haloflow_geometry::AXES[axis];
@@ -259,6 +260,23 @@ impl Resources {
             Some((key, _)) => Err(usage(format!("`{key}` is 0; it must be at least 1"))),
             None => Ok(()),
         }
+    }
+
+    /// Refuses a batch that no slot could hold, before a device tries to: a voxel takes at least two bytes.
+    fn check_batch(&self, patch: Zyx, channels: usize) -> Result<(), Fault> {
+        let least = [self.batch, channels, 2]
+            .iter()
+            .chain(&patch)
+            .try_fold(1_u64, |product, &factor| product.checked_mul(factor as u64));
+        if least.is_some_and(|least| least <= self.memory) {
+            return Ok(());
+        }
+        let ([z, y, x], batch) = (patch, self.batch);
+        Err(usage(format!(
+            "`batch` is {batch} and `patch` is {z} x {y} x {x}: such a batch alone needs more than the {} bytes of `memory`; give more memory, \
+             or make `batch` or `patch` smaller",
+            self.memory
+        )))
     }
 }
 

@@ -130,11 +130,11 @@ async fn level_of(location: Location, attributes: Value, level: usize) -> Result
     let url = location.url.clone();
     let image = Multiscale::find(&attributes, &url)?.ok_or_else(|| no_image(&attributes, &url))?;
     let levels = image.datasets.len();
+    if levels == 0 {
+        return Err(VolumeError::data(format!("the image {url} has no levels: its list of datasets is empty")));
+    }
     let dataset = image.datasets.get(level).ok_or_else(|| {
-        VolumeError::usage(format!(
-            "the level {level} does not exist: {url} has {levels} levels, 0 to {}",
-            levels.saturating_sub(1)
-        ))
+        VolumeError::usage(format!("the level {level} does not exist: {url} has {levels} levels, 0 to {}", levels - 1))
     })?;
     let location = location.at(&dataset.path);
     let Some(Node::Array(metadata)) = Node::find(&location).await? else {

@@ -34,6 +34,31 @@ pub(crate) struct Layout {
     array: Array<()>,
 }
 
+/// The keys of a Zarr v3 array (version 3.0 and 3.1 of its specification, "Array metadata").
+pub(crate) const V3_KEYS: [&str; 11] = [
+    "zarr_format",
+    "node_type",
+    "shape",
+    "data_type",
+    "chunk_grid",
+    "chunk_key_encoding",
+    "fill_value",
+    "codecs",
+    "attributes",
+    "storage_transformers",
+    "dimension_names",
+];
+
+/// A key of a Zarr v3 array that nobody may open without understanding it: any other than the known ones that does not say
+/// `"must_understand": false`.
+fn not_understood(metadata: &Value, format: ZarrFormat) -> Option<&str> {
+    let keys = metadata.as_object().filter(|_| format == ZarrFormat::V3)?;
+    let optional = |value: &Value| value["must_understand"] == Value::Bool(false);
+    // Written by zarr-python, as null where there is none; it tells of other arrays.
+    let known = |key: &str| V3_KEYS.contains(&key) || key == "consolidated_metadata";
+    keys.iter().find(|(key, value)| !known(key) && !optional(value)).map(|(key, _)| key.as_str())
+}
+
 impl Layout {
     /// Reads the content of `.zarray` or `zarr.json`; `url` is for messages.
     ///
@@ -42,7 +67,8 @@ impl Layout {
     pub(crate) fn read(metadata: &Value, url: &str) -> Result<Self, VolumeError> {
         let bad = |what: String| VolumeError::data(format!("the array {url} cannot be used: {what}"));
         let format = if metadata["zarr_format"] == 2 { ZarrFormat::V2 } else { ZarrFormat::V3 };
-        let shape = sizes(&metadata["shape"]).ok_or_else(|| bad(format!("its shape is {}", metadata["shape"])))?;
+        let shape = sizes(&metadata["shape"])
+            .ok_or_else(|| bad(format!("its shape is {}, not a list of whole numbers", metadata["shape"])))?;
         if !(2..=MAX_RANK).contains(&shape.len()) || shape.contains(&0) {
             return Err(bad(format!(
                 "its shape is {shape:?}, but 2 to {MAX_RANK} axes of at least 1 voxel are supported"
@@ -57,6 +83,9 @@ impl Layout {
         }
         if voxels(&chunk).is_none() {
             return Err(bad(format!("its chunk shape {chunk:?} has more than 2^56 voxels")));
+        }
+        if let Some(key) = not_understood(metadata, format) {
+            return Err(bad(format!("its metadata has the key {key:?}, which has to be understood and is not")));
         }
         let element = element(metadata, format).map_err(bad)?;
         let parsed: ArrayMetadata = serde_json::from_value(settled(metadata))
@@ -250,6 +279,23 @@ mod tests {
         assert_eq!(layout.key(&[1, 0]), "1.0");
         assert_eq!(layout.codec.fill_bytes(), [0, 0]);
         assert!(layout.codec.decode(&stored[..10]).is_err());
+    }
+
+    #[test]
+    fn a_key_that_has_to_be_understood_is_named() {
+        let metadata = |key: &str, value: Value| {
+            let mut metadata = json!({"zarr_format": 3, "node_type": "array", "shape": [8, 8], "data_type": "uint8", "fill_value": 0,
+                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 4]}}, "codecs": [{"name": "bytes"}],
+                "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}}});
+            metadata[key] = value;
+            metadata
+        };
+        for value in [json!(5), json!({"name": "x"}), json!({"name": "x", "must_understand": true})] {
+            let told = Layout::read(&metadata("foo", value), "x").unwrap_err().message;
+            assert!(told.contains("the key \"foo\""), "{told}");
+        }
+        Layout::read(&metadata("foo", json!({"must_understand": false})), "x").unwrap();
+        Layout::read(&metadata("dimension_names", json!(["y", "x"])), "x").unwrap();
     }
 
     #[test]

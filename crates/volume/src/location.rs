@@ -262,6 +262,9 @@ impl Location {
     }
 
     async fn get_with(&self, key: &str, range: Option<GetRange>) -> Result<Option<Bytes>, Failed> {
+        if !self.is_regular(key).await? {
+            return Ok(None);
+        }
         let (path, range) = (&self.path(key), &range);
         persist(&self.store, &self.counters, || async move {
             let since = Instant::now();
@@ -276,6 +279,28 @@ impl Location {
             answer
         })
         .await
+    }
+
+    /// Whether there is a file under `key`, or might be one: only the local disk is looked at. What is there and is no file is an error:
+    /// a link that leads nowhere stands for data that was not fetched, a folder or a pipe for a mistake, and none for a chunk that was
+    /// never written.
+    async fn is_regular(&self, key: &str) -> Result<bool, Failed> {
+        let Some(directory) = &self.directory else { return Ok(true) };
+        let file = directory.join(key);
+        let what = match tokio::fs::metadata(&file).await {
+            Ok(found) if found.is_file() => return Ok(true),
+            Ok(found) if found.is_dir() => "it is a folder and should be a file",
+            Ok(_) => "it is no ordinary file",
+            // Whatever else is wrong the store tells.
+            Err(_) => match tokio::fs::symlink_metadata(&file).await {
+                Ok(_) => "it is a link to something that does not exist or cannot be read",
+                Err(error) => return Ok(error.kind() != std::io::ErrorKind::NotFound),
+            },
+        };
+        Err(Failed {
+            error: object_store::Error::Generic { store: "LocalFileSystem", source: what.into() },
+            effort: String::new(),
+        })
     }
 
     fn path(&self, key: &str) -> Path {

@@ -87,8 +87,8 @@ impl Presence {
         let digits = object.key.trim_start_matches(['c', '/', '.']);
         let index: Option<Vec<u64>> = digits.split(['/', '.']).map(|part| part.parse().ok()).collect();
         let index = index.filter(|index| index.len() == self.layout.shape.len())?;
-        let mut inside = index.iter().zip(&self.layout.shape).zip(&self.layout.chunk);
-        let inside = inside.all(|((index, size), chunk)| (*index as usize) < size.div_ceil(*chunk));
+        let mut sizes = index.iter().zip(self.layout.shape.iter().zip(&self.layout.chunk));
+        let inside = sizes.all(|(index, (size, chunk))| (*index as usize) < size.div_ceil(*chunk));
         (inside && self.layout.key(&index) == object.key).then_some(index)
     }
 

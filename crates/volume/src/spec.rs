@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::address::{in_memory, local, locate, remote};
 use crate::amazon::AmazonSettings;
+use crate::layout::V3_KEYS;
 use crate::location::Location;
 use crate::{Element, Environment, VolumeError, ZarrFormat};
 
@@ -41,18 +42,17 @@ const REFUSED_KEYS: [&str; 10] = [
 ];
 const V2_KEYS: [&str; 9] =
     ["shape", "chunks", "dtype", "compressor", "dimension_separator", "fill_value", "filters", "order", "zarr_format"];
-const V3_KEYS: [&str; 11] = [
-    "shape",
-    "data_type",
-    "chunk_grid",
-    "codecs",
-    "fill_value",
-    "chunk_key_encoding",
-    "dimension_names",
-    "attributes",
-    "zarr_format",
-    "node_type",
-    "storage_transformers",
+/// Resources that a `context` may name. They cannot change what is read or written; haloflow has keys of its own for them.
+const CONTEXT_KEYS: [(&str, &str); 9] = [
+    ("cache_pool", "memory"),
+    ("data_copy_concurrency", "threads"),
+    ("file_io_concurrency", "requests"),
+    ("s3_request_concurrency", "requests"),
+    ("gcs_request_concurrency", "requests"),
+    ("http_request_concurrency", "requests"),
+    ("s3_request_retries", "request-deadline"),
+    ("gcs_request_retries", "request-deadline"),
+    ("http_request_retries", "request-deadline"),
 ];
 const STORE_KEYS: [&str; 8] =
     ["driver", "path", "bucket", "base_url", "endpoint", "aws_region", "aws_credentials", "context"];
@@ -120,6 +120,7 @@ impl Spec {
             )));
         }
         known_keys(&spec, &SPEC_KEYS, &REFUSED_KEYS, name)?;
+        check_context(spec.get("context"), name)?;
         let format = format(&spec, name)?;
         let metadata = match spec.get("metadata") {
             None => Map::new(),
@@ -176,6 +177,7 @@ async fn kvstore(value: Option<&Value>, name: &str, environment: &Environment) -
         _ => return Err(VolumeError::usage(format!("{name} is missing: it must be an object or a URL"))),
     };
     known_keys(store, &STORE_KEYS, &[], &name)?;
+    check_context(store.get("context"), &name)?;
     let text = |key: &str| optional_text(store, key, &name);
     let required = |key: &str| {
         text(key)?.ok_or_else(|| VolumeError::usage(format!("{name} has no key {key}, which its driver needs")))
@@ -194,6 +196,23 @@ async fn kvstore(value: Option<&Value>, name: &str, environment: &Environment) -
             Err(VolumeError::usage(format!("the driver {other:?} of {name} must be file, s3, gcs, http or memory")))
         }
     }
+}
+
+/// Refuses resources that could change what is read or written, and says what stands for the others.
+fn check_context(context: Option<&Value>, name: &str) -> Result<(), VolumeError> {
+    let Some(Value::Object(context)) = context else { return Ok(()) };
+    for key in context.keys() {
+        // One resource may be given several names: `cache_pool#local`.
+        let kind = key.split('#').next().unwrap_or_default();
+        let Some((_, own)) = CONTEXT_KEYS.iter().find(|(known, _)| *known == kind) else {
+            let known = CONTEXT_KEYS.map(|(known, _)| known).join(", ");
+            return Err(VolumeError::usage(format!(
+                "the key {key} in the context of {name} is not supported: it must be one of {known}"
+            )));
+        };
+        tracing::info!("the key {key} in the context of {name} has no effect: `{own}` stands for it");
+    }
+    Ok(())
 }
 
 fn amazon_settings(store: &Map<String, Value>, name: &str) -> Result<AmazonSettings, VolumeError> {
@@ -276,6 +295,11 @@ mod tests {
         assert!(message.contains("chunks"), "{message}");
         let message = error(r#"{"driver": "zarr3", "kvstore": "memory://x", "schema": {}}"#).await;
         assert!(message.contains("schema") && message.contains("remove"), "{message}");
+        let message = error(r#"{"driver": "zarr", "kvstore": "memory://x", "context": {"aws_credentials": {}}}"#).await;
+        assert!(message.contains("aws_credentials") && message.contains("cache_pool"), "{message}");
+        let spec =
+            r#"{"driver": "zarr", "kvstore": "memory://x", "context": {"cache_pool#a": {}, "s3_request_retries": {}}}"#;
+        Source::read(spec, &Environment::empty()).await.unwrap();
         assert!(error(r#"{"driver": "n5", "kvstore": "memory://x"}"#).await.contains("zarr3"));
         assert!(error(r#"{"driver": "zarr""#).await.contains("JSON"));
         assert!(error("/nowhere/spec.json").await.contains("/nowhere/spec.json"));

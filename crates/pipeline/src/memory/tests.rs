@@ -88,7 +88,8 @@ fn a_whole_brain_is_split_in_no_time() {
             let given = split(memory << 30, &demand(plan, &spec, 3));
             let took = began.elapsed();
             let geometry = plan.geometry();
-            assert!(took < Duration::from_secs(2), "{took:?} for {memory} GiB, {geometry:?}");
+            // A tenth of a second where nothing else runs; what grew with the square of the tiles would take hours.
+            assert!(took < Duration::from_secs(30), "{took:?} for {memory} GiB, {geometry:?}");
             if let Ok(given) = given {
                 assert!(given.1.need <= given.1.leases);
             }

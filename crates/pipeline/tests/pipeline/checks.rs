@@ -89,6 +89,8 @@ fn values_that_cannot_work() {
     told(|settings| settings.values.eps = 0.0, &["`eps` is 0"]);
     told(|settings| settings.resources.writer_workers = 0, &["`writer-workers` is 0"]);
     told(|settings| settings.resources.memory = 1000, &["`memory` is 1 KiB", "needs at least", "Give more memory"]);
+    told(|settings| settings.resources.batch = 1 << 40, &["`batch` is 1099511627776", "`memory`"]);
+    told(|settings| settings.resources.batch = usize::MAX, &["`batch` is", "`memory`"]);
     told(|settings| settings.input.t = 1, &["--t 1"]);
 }
 

@@ -40,6 +40,36 @@ async fn damaged_chunks_are_errors_that_name_the_object() {
 }
 
 #[tokio::test]
+async fn what_is_there_and_is_no_file_is_no_missing_chunk() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = stored(folder.path(), "none", ZarrFormat::V3, false).await;
+    let chunk = path.join("0/c/0/0/0");
+    let whole = std::fs::read(&chunk).unwrap();
+    let read = async || {
+        let reader = open(path.to_str().unwrap(), &Environment::empty()).await.unwrap();
+        reader.read(Box3::of_shape([8; 3])).await
+    };
+    let assert_named = |read: Result<_, haloflow_volume::VolumeError>, what: &str| {
+        let error = read.map(|_: haloflow_volume::Brick| ()).unwrap_err();
+        assert_eq!(error.kind, VolumeErrorKind::Unavailable, "{error}");
+        assert!(error.message.contains(chunk.to_str().unwrap()) && error.message.contains(what), "{error}");
+    };
+    std::fs::remove_file(&chunk).unwrap();
+    std::os::unix::fs::symlink("/nowhere/content", &chunk).unwrap();
+    assert_named(read().await, "a link to something that does not exist");
+    std::fs::remove_file(&chunk).unwrap();
+    std::fs::create_dir(&chunk).unwrap();
+    assert_named(read().await, "a folder");
+    std::fs::remove_dir(&chunk).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&chunk).status().unwrap().success());
+    assert_named(read().await, "no ordinary file");
+    std::fs::remove_file(&chunk).unwrap();
+    std::fs::write(folder.path().join("elsewhere"), whole).unwrap();
+    std::os::unix::fs::symlink(folder.path().join("elsewhere"), &chunk).unwrap();
+    assert_holds(&read().await.unwrap(), &[0]);
+}
+
+#[tokio::test]
 async fn a_shard_that_ends_early_is_an_error_wherever_its_index_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shards");

@@ -1,0 +1,106 @@
+//! Reading from object storage, side by side: haloflow's reader and tensorstore's Python client fetch and decode the same volume from the
+//! same S3 server on this machine, one after the other, several times.
+#![expect(clippy::print_stdout, reason = "telling the person at the terminal is the job")]
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use futures::{StreamExt, TryStreamExt, stream};
+use haloflow_examples::s3::S3Server;
+use haloflow_examples::volume::{NewVolume, input};
+use haloflow_geometry::Box3;
+use haloflow_volume::{AlignedBytes, CpuPool, Element, Environment, VolumeReader};
+
+/// Measures reading and decoding from S3 on loopback, beside tensorstore's Python client.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Voxels along each side of the volume
+    #[arg(long, default_value_t = 384)]
+    size: usize,
+    /// Voxels along each side of a chunk
+    #[arg(long, default_value_t = 64)]
+    chunk: usize,
+    /// How often each reads the volume; the best time counts
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+}
+
+const BUCKET: &str = "bench";
+const VOLUME: &str = "volume.zarr";
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let folder = tempfile::tempdir()?;
+    let server = S3Server::start(folder.path(), BUCKET)?;
+    let environment = Environment::new(server.variables());
+    let cpu = CpuPool::new(cores)?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(write(&args, &folder.path().join(BUCKET).join(VOLUME), &cpu))?;
+    let raw = (args.size.pow(3) * Element::U16.size()) as f64 / 1e6;
+    println!(
+        "{0} x {0} x {0} u16, {raw:.0} MB, chunks of {1}, Zstandard in blosc, {cores} cores",
+        args.size, args.chunk
+    );
+    let python = python()?;
+    let (mut ours, mut theirs) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..args.rounds {
+        ours = ours.min(runtime.block_on(read(&environment, &cpu))?);
+        theirs = theirs.min(tensorstore(&python, &server)?);
+    }
+    println!("haloflow     {ours:.3} s  {:.0} MB/s", raw / ours);
+    println!("tensorstore  {theirs:.3} s  {:.0} MB/s", raw / theirs);
+    println!("haloflow over tensorstore  {:.2}", theirs / ours);
+    Ok(())
+}
+
+/// Writes blobs with noise.
+async fn write(args: &Args, place: &Path, cpu: &CpuPool) -> Result<()> {
+    let url = place.to_str().context("the temporary folder has a name that is no text")?.to_owned();
+    let new = NewVolume { url, shape: [args.size; 3], element: Element::U16, chunk: [args.chunk; 3] };
+    let voxel = |[z, y, x]: [usize; 3]| {
+        let far = [z, y, x].map(|axis| (axis % 32).abs_diff(16)).iter().map(|far| far * far).sum::<usize>();
+        let noise = (z * 73_856_093) ^ (y * 19_349_663) ^ (x * 83_492_791);
+        (200 + 4000_usize.saturating_sub(40 * far) + (noise >> 7 & 63)) as u16
+    };
+    let voxels: Vec<u16> = Box3::of_shape(new.shape).indices().map(voxel).collect();
+    new.write(AlignedBytes::from_slice(&voxels), &Environment::empty(), cpu).await
+}
+
+/// Seconds in which haloflow reads the whole volume, a layer of chunks at a time and four layers at one time.
+async fn read(environment: &Environment, cpu: &CpuPool) -> Result<f64> {
+    let reader = VolumeReader::open(&input(&format!("s3://{BUCKET}/{VOLUME}")), environment, cpu).await?;
+    let whole = Box3::of_shape(reader.shape());
+    let layer = [reader.unit()[0], whole.stop[1], whole.stop[2]];
+    let began = Instant::now();
+    let layers = stream::iter(whole.cells(layer).indices()).map(|cell| {
+        let (reader, region) = (reader.clone(), Box3::of_cell(cell, layer).intersect(&whole));
+        tokio::spawn(async move { reader.read(region).await })
+    });
+    let bricks: Vec<_> = layers.buffered(4).try_collect().await?;
+    let took = began.elapsed().as_secs_f64();
+    bricks.into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(took)
+}
+
+/// The interpreter of the environment that the interop tests use.
+fn python() -> Result<String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/interop/environment.py");
+    let output = Command::new("python3").arg(script).output().context("python3 cannot be started")?;
+    ensure!(output.status.success(), "tensorstore was not installed: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// Seconds in which tensorstore reads the whole volume, as it measures them itself.
+fn tensorstore(python: &str, server: &S3Server) -> Result<f64> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin/storage/read.py");
+    let mut command = Command::new(python);
+    command.arg(script).args([&server.endpoint(), BUCKET, &format!("{VOLUME}/0")]).envs(server.variables());
+    let output = command.output().context("tensorstore cannot be started")?;
+    ensure!(output.status.success(), "tensorstore failed: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+}
