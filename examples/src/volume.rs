@@ -41,7 +41,7 @@ impl NewVolume {
     pub async fn write(&self, voxels: AlignedBytes, environment: &Environment, cpu: &CpuPool) -> Result<()> {
         let writer = self.create(environment, cpu).await?;
         let written = writer.write(Box3::of_shape(self.shape), vec![voxels]).await;
-        written.with_context(|| format!("{} cannot be written", self.url))
+        written.map(drop).with_context(|| format!("{} cannot be written", self.url))
     }
 
     fn request(&self) -> OutputRequest {
@@ -59,6 +59,8 @@ impl NewVolume {
             input_t: 0,
             input_c: 0,
             overwrite: true,
+            resume: false,
+            shared: false,
             block: None,
             provenance: json!(null),
         }

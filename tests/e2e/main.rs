@@ -6,6 +6,7 @@ mod broken_data;
 mod golden;
 mod inspect;
 mod interop;
+mod kills;
 mod main_job;
 mod memory;
 mod misbehaving_models;

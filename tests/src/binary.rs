@@ -189,6 +189,22 @@ impl Running {
         assert!(Command::new("sh").arg("-c").arg(kill).status().unwrap().success());
     }
 
+    /// Gives it this long to end, then kills it, as a machine does that is taken away. Whether it had ended well by itself.
+    #[must_use]
+    pub fn killed_after(mut self, moment: Duration) -> bool {
+        let errors = self.errors.as_mut().expect("standard error is read");
+        // The pipe closes at its end.
+        if errors.closes_within(moment) {
+            let ended = self.end();
+            assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+            return true;
+        }
+        self.child.kill().unwrap();
+        let code = self.child.wait().unwrap().code();
+        assert!(code.is_none_or(|code| code == 0), "it ended with {code:?}: {}", self.end().stderr);
+        code == Some(0)
+    }
+
     /// Waits for its end.
     #[must_use]
     pub fn end(mut self) -> Ended {
@@ -243,6 +259,19 @@ impl Stream {
             match self.pieces.recv_timeout(LONGEST) {
                 Ok(piece) => self.seen.extend(piece),
                 Err(error) => panic!("{text:?} did not come ({error}), but this: {}", self.text()),
+            }
+        }
+    }
+
+    /// Whether the pipe is closed before `limit` is over.
+    fn closes_within(&mut self, limit: Duration) -> bool {
+        use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.pieces.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(piece) => self.seen.extend(piece),
+                Err(Timeout) => return false,
+                Err(Disconnected) => return true,
             }
         }
     }

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::model_args::ModelCommand;
-use crate::typed::BatchSize;
+use crate::typed::{BatchSize, ShardValue};
 
 /// Runs neural networks over whole microscopy volumes.
 #[derive(Debug, Parser)]
@@ -103,6 +103,12 @@ pub(crate) struct RunArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) overwrite: Option<bool>,
 
+    /// Go on with an output that the same run has begun: true, false, or explain to print what would be computed and touch nothing
+    /// [default: true, or false with --overwrite]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "true|false|explain", help_heading = "Data")]
+    #[serde(deserialize_with = "word", skip_serializing_if = "Option::is_none")]
+    pub(crate) resume: Option<String>,
+
     /// Kind of number to store: uint8 … float32 [default: the input's, or float32 with --no-output-denormalize]
     #[arg(long, value_name = "KIND", help_heading = "Data")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,10 +119,10 @@ pub(crate) struct RunArgs {
     #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Option::is_none")]
     pub(crate) chunk: Option<Vec<usize>>,
 
-    /// Shard of the output in voxels, a multiple of the chunk [default: no shards]
+    /// Shard of the output in voxels, a multiple of the chunk [default: no shards]; I/N is understood as --part
     #[arg(long, value_name = "Z Y X", num_args = 1..=3, help_heading = "Data")]
     #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Option::is_none")]
-    pub(crate) shard: Option<Vec<usize>>,
+    pub(crate) shard: Option<Vec<ShardValue>>,
 
     /// Zarr format of the output: 3 (OME-Zarr 0.5) or 2 (OME-Zarr 0.4) [default: 3]
     #[arg(long, value_name = "2|3", help_heading = "Data")]
@@ -380,6 +386,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SECONDS", help_heading = "Resources")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stall_timeout: Option<f64>,
+    /// Compute one of several equal parts of the volume, each in a process of its own: 0/8 to 7/8, or auto for the one that the
+    /// environment of a Kubernetes indexed job, an AWS Batch array or a Slurm array names [default: all of it]
+    #[arg(long, value_name = "I/N|auto", help_heading = "Resources")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) part: Option<String>,
 
     /// Write the report as JSON, also if the run fails
     #[arg(long, value_name = "FILE", help_heading = "Reporting")]

@@ -16,6 +16,8 @@ mod model_command;
 mod model_defaults;
 mod model_trial;
 mod models;
+mod network;
+mod part;
 mod ready;
 mod report_files;
 mod run;

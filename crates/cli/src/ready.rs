@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use haloflow_engine_torch::{TorchOptions, fitting_batch};
 use haloflow_model::ModelError;
-use haloflow_pipeline::{Fault, RunSettings, Stage};
+use haloflow_pipeline::{Fault, Part, Stage};
 use haloflow_volume::Environment;
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +15,7 @@ use crate::args::RunArgs;
 use crate::machine::Machine;
 use crate::models::Opened;
 use crate::settings::{Settings, idle, settings};
-use crate::{compile, exit, model_defaults, models};
+use crate::{compile, exit, model_defaults, models, network, part};
 
 /// How long a stopped search for a batch may take to end.
 const PROBE_GRACE: Duration = Duration::from_secs(10);
@@ -35,7 +35,8 @@ impl From<Fault> for Stop {
     }
 }
 
-/// Makes everything ready for a run; nothing of Python is needed once this is done.
+/// Makes everything ready for a run; nothing of Python is needed once this is done. For one that is only to be explained the model
+/// is enough.
 ///
 /// # Errors
 /// What is wrong, or that `cancel` was cancelled.
@@ -43,17 +44,20 @@ pub(crate) async fn ready(args: RunArgs, cancel: &CancellationToken) -> Result<(
     let machine = Machine::here();
     // The model may change a default, so what these settings are refused for may yet work; what they name has to be there.
     if models::must_export(&args)
-        && let Ok(early) = settings(&args, &machine)
+        && let Ok(early) = asked(&args, &machine)
     {
-        check(&early.run, cancel).await?;
+        check(&early, cancel).await?;
     }
     let (args, mut settings, opened) = blocking(cancel, move || settle(args, &machine)).await??;
+    if settings.explain {
+        return Ok((args, settings));
+    }
     for sentence in idle(&args, &settings) {
         tracing::warn!("{sentence}");
     }
     // The run checks the same; opening a large volume twice is worth it only where minutes are at stake.
     if settings.find_batch || compile::is_wanted(&args, &opened.model) {
-        check(&settings.run, cancel).await?;
+        check(&settings, cancel).await?;
     }
     find_batch(&mut settings, cancel).await?;
     let (typed, mut engines) = (args.clone(), settings.engines);
@@ -69,24 +73,45 @@ fn settle(mut args: RunArgs, machine: &Machine) -> Result<(RunArgs, Settings, Op
     let unusable = |error: ModelError| Stop::Refused(vec![error.message], exit::model_code(error.kind));
     let Some(opened) = models::open(&args).map_err(unusable)? else {
         // Without a model: tells what else is missing.
-        return Err(usage(settings(&args, machine).err().unwrap_or_default()));
+        return Err(usage(asked(&args, machine).err().unwrap_or_default()));
     };
     let warnings = model_defaults::fill(&mut args, &opened.model).map_err(|sentence| usage(vec![sentence]))?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    let mut settings = settings(&args, machine).map_err(usage)?;
+    let mut settings = asked(&args, machine).map_err(usage)?;
     if let Some(sentence) = compile::problem(&args, &opened.model) {
         return Err(usage(vec![sentence]));
     }
     settings.run.values.after = models::after(&opened.model);
     let file = opened.model.module.as_ref().unwrap_or(&opened.model.path);
     settings.engines.iter_mut().for_each(|engine| engine.model.clone_from(file));
+    settings.run.network = network::recipe(&args, &opened.model, &settings.engines).map_err(unusable)?;
     Ok((args, settings, opened))
 }
 
+/// The settings as typed, and the part of the volume that they or an array engine name.
+fn asked(args: &RunArgs, machine: &Machine) -> Result<Settings, Vec<String>> {
+    let part = part::part(part::typed(args), |name| std::env::var(name).ok());
+    let part = part.and_then(|part| match (part, args.overwrite) {
+        (Part::Shard { .. }, Some(true)) => Err(
+            "`overwrite` and `part` contradict each other: every part would delete what the others have written; delete the output \
+             once, before the first part begins"
+                .to_owned(),
+        ),
+        (part, _) => Ok(part),
+    });
+    match (settings(args, machine), part) {
+        (Ok(mut settings), Ok(part)) => {
+            settings.run.part = part;
+            Ok(settings)
+        }
+        (settings, part) => Err(settings.err().into_iter().flatten().chain(part.err()).collect()),
+    }
+}
+
 /// Checks what a run will check, for whoever does something expensive before it.
-async fn check(settings: &RunSettings, cancel: &CancellationToken) -> Result<(), Fault> {
-    let environment = Environment::new(std::env::vars());
-    let checking = haloflow_pipeline::check(settings, &environment);
+async fn check(settings: &Settings, cancel: &CancellationToken) -> Result<(), Fault> {
+    let environment = Environment::with_network(std::env::vars(), settings.network);
+    let checking = haloflow_pipeline::check(&settings.run, &environment);
     cancel.run_until_cancelled(checking).await.unwrap_or_else(|| Err(Fault::interrupted()))
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use haloflow_engine::{EngineFactory, Timeline};
 use haloflow_engine_torch::TorchFactory;
-use haloflow_pipeline::{Fault, Progress, Report, Run};
+use haloflow_pipeline::{Fault, Progress, Report, Run, resume};
 use haloflow_volume::Environment;
 use indicatif::MultiProgress;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{RunArgs, RunCommand};
 use crate::metrics::{self, Sample};
 use crate::ready::{Stop, ready};
+use crate::settings::Settings;
 use crate::show::{self, Shown};
 use crate::{config, exit, logging, report_files, signals};
 
@@ -57,6 +58,9 @@ async fn execute(args: RunArgs, bars: &MultiProgress) -> ExitCode {
         Err(Stop::Refused(sentences, code)) => return fail(&sentences, code),
         Err(Stop::Fault(fault)) => return tell(&args, &Report::failed(&fault), &Err(fault), (&[], Ok(()))),
     };
+    if settings.explain {
+        return explain(&settings).await;
+    }
     let (args, mut settings, progress) = (&args, settings, Arc::new(Progress::default()));
     let timeline = args.trace.as_ref().map(|_| Arc::new(Timeline::default()));
     settings.engines.iter_mut().for_each(|options| options.timeline = timeline.clone());
@@ -64,7 +68,6 @@ async fn execute(args: RunArgs, bars: &MultiProgress) -> ExitCode {
         settings.engines.into_iter().map(|options| Box::new(TorchFactory::new(options)) as Box<dyn EngineFactory>);
     let run = Run {
         settings: settings.run,
-        // The environment is read here and nowhere else.
         environment: Environment::with_network(std::env::vars(), settings.network),
         factories: factories.collect(),
         cancel,
@@ -75,6 +78,18 @@ async fn execute(args: RunArgs, bars: &MultiProgress) -> ExitCode {
     let (report, ended, samples) = watched(run, &progress, interval, bars).await;
     let traced = timeline.map_or(Ok(()), |timeline| write_trace(args, &timeline));
     tell(args, &report, &ended, (&samples, traced))
+}
+
+/// Prints what a run would do.
+async fn explain(settings: &Settings) -> ExitCode {
+    let environment = Environment::with_network(std::env::vars(), settings.network);
+    match resume::explain(&settings.run, &environment).await {
+        Err(fault) => fail(&[fault.to_string()], exit::code(fault.kind)),
+        Ok(told) => {
+            drop(write!(std::io::stdout().lock(), "{told}"));
+            if told.is_refused() { ExitCode::from(exit::DATA) } else { ExitCode::SUCCESS }
+        }
+    }
 }
 
 fn write_trace(args: &RunArgs, timeline: &Timeline) -> Result<(), String> {
@@ -127,7 +142,7 @@ fn tell(
     {
         sentences.push(sentence);
     }
-    if report.work.blocks_total > 0 {
+    if report.work.blocks_total + report.work.blocks_before > 0 {
         // A closed pipe is no reason to fail a run that is done.
         drop(std::io::stdout().lock().write_all(show::report(report).as_bytes()));
     }

@@ -10,6 +10,7 @@ use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
 use haloflow_pipeline::pyramid::{Downsampling, Pyramid};
+use haloflow_pipeline::recipe::Recipe;
 use haloflow_pipeline::skip::Skip;
 use haloflow_pipeline::{LatticeChoice, Layout, Part, Resources, RunSettings, Values};
 use haloflow_volume::{InputOptions, Levels, Network, OutputRequest, ZarrFormat};
@@ -28,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) run: RunSettings,
     /// One per device, in the order given.
     pub(crate) engines: Vec<TorchOptions>,
+    /// Whether to print what would be computed, and do nothing.
+    pub(crate) explain: bool,
     /// Whether the batch is still to be found, by trying what fits.
     pub(crate) find_batch: bool,
     pub(crate) network: Network,
@@ -55,7 +58,9 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
         pyramid: pyramid(args, &mut errors),
         skip: Skip { empty: args.skip_empty.unwrap_or(false), mask: args.mask.clone() },
         part: Part::Whole,
+        network: Recipe::new(),
     };
+    let explain = args.resume.as_deref() == Some("explain");
     let engines = engines(args, machine, &run, &devices, &mut errors);
     if errors.is_empty()
         && let Err(fault) = run.check()
@@ -65,7 +70,7 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
     let metrics_interval = seconds("metrics-interval", args.metrics_interval, 0.5, &mut errors);
     let network = network(args, &mut errors);
     let find_batch = matches!(args.batch, Some(BatchSize::Found(_)));
-    errors.into_result(Settings { run, engines, find_batch, network, metrics_interval })
+    errors.into_result(Settings { run, engines, explain, find_batch, network, metrics_interval })
 }
 
 fn network(args: &RunArgs, errors: &mut Errors) -> Network {
@@ -152,13 +157,15 @@ fn output(args: &RunArgs, errors: &mut Errors) -> OutputRequest {
             None
         }
     };
+    let words = [("true", true), ("false", false), ("explain", true)];
+    let by_default = if args.overwrite == Some(true) { "false" } else { "true" };
     OutputRequest {
         targets,
         stack_channels: args.stack_channels.unwrap_or(false),
         element,
         default_element: haloflow_volume::Element::F32,
         chunk: args.chunk.as_ref().map(|chunk| triple("chunk", chunk, errors)),
-        shard: args.shard.as_ref().map(|shard| triple("shard", shard, errors)),
+        shard: crate::part::shard_sizes(args).map(|shard| triple("shard", &shard, errors)),
         format,
         compressor: args.compressor.clone(),
         t: args.out_t,
@@ -166,6 +173,8 @@ fn output(args: &RunArgs, errors: &mut Errors) -> OutputRequest {
         input_t: args.t.unwrap_or(0),
         input_c: args.c.as_ref().and_then(|channels| channels.first().copied()).unwrap_or(0),
         overwrite: args.overwrite.unwrap_or(false),
+        resume: choose("resume", args.resume.as_deref().unwrap_or(by_default), &words, errors),
+        shared: false,
         block: None,
         provenance: serde_json::json!({ "model": args.model.as_ref().map(|model| model.display().to_string()) }),
     }

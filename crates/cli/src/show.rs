@@ -128,6 +128,9 @@ fn write_report(text: &mut String, report: &Report) -> std::fmt::Result {
     if skipped.empty + skipped.masked > 0 {
         writeln!(text, "            {} blocks skipped as empty, {} as masked", skipped.empty, skipped.masked)?;
     }
+    if work.blocks_before > 0 {
+        writeln!(text, "            {} more blocks were stored by an earlier run", work.blocks_before)?;
+    }
     for (name, reading) in report.stages.named() {
         let (working, waiting) = (reading.working_seconds, reading.waiting_seconds);
         writeln!(text, "  {name:<9} {working:>9.2} s working {waiting:>9.2} s waiting  {:>8} items", reading.items)?;

@@ -33,6 +33,28 @@ impl std::str::FromStr for BatchSize {
     }
 }
 
+/// A value of `shard`: a size of the output's shards, or a part of the volume as `part` takes it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(untagged)]
+pub(crate) enum ShardValue {
+    /// Voxels along an axis.
+    Voxels(usize),
+    /// `I/N` or `auto`.
+    Part(String),
+}
+
+impl std::str::FromStr for ShardValue {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(voxels) => Ok(Self::Voxels(voxels)),
+            Err(_) if text == "auto" || text.contains('/') => Ok(Self::Part(text.to_owned())),
+            Err(_) => Err("give voxels, or a part such as 0/8".to_owned()),
+        }
+    }
+}
+
 /// The sentences about everything that is wrong.
 #[derive(Debug, Default)]
 pub(crate) struct Errors(Vec<String>);

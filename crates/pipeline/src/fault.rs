@@ -135,7 +135,11 @@ impl Fault {
     /// Somebody asked the run to stop.
     #[must_use]
     pub fn interrupted() -> Self {
-        Self::new(FaultKind::Interrupted, Stage::Plan, "the run was interrupted; the output is not complete")
+        Self::new(
+            FaultKind::Interrupted,
+            Stage::Plan,
+            "the run was interrupted; the output is not complete, and the same command goes on with it",
+        )
     }
 
     /// A task of `stage` that panicked.

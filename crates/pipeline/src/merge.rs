@@ -162,7 +162,8 @@ fn add(shared: &Shared, share: &mut Share, rows: &[Row], slot: &Slot) {
 
 async fn finish(shared: &Shared, out: &Sender<FinishedTile>, tile: Zyx, open: OpenTile) {
     let OpenTile { accumulator, inverses, lease, .. } = open;
-    let finished = FinishedTile { region: shared.plan.tile(tile), values: accumulator.into_values(), inverses, lease };
+    let region = shared.plan.tile(tile);
+    let finished = FinishedTile { tile, region, values: accumulator.into_values(), inverses, lease };
     // If nobody writes any more, a fault has been reported.
     drop(shared.meters.merge.waiting(out.send(finished)).await);
 }

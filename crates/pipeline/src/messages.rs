@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use haloflow_engine::{Completion, Slot};
 use haloflow_geometry::{Box3, Step, Zyx};
-use haloflow_volume::{AlignedBytes, Brick};
+use haloflow_volume::{AlignedBytes, Brick, Record, Window};
 
 use crate::budget::Lease;
 use crate::home::Home;
@@ -70,10 +70,18 @@ pub(crate) struct Flight {
 
 /// A tile with all its contributions: from the merge stage to the write stage.
 pub(crate) struct FinishedTile {
+    pub(crate) tile: Zyx,
     pub(crate) region: Box3,
     /// `[channel, z, y, x]`.
     pub(crate) values: AlignedBytes,
     /// One per output channel.
     pub(crate) inverses: Vec<Affine>,
     pub(crate) lease: Option<Lease>,
+}
+
+/// A tile of which everything is stored: from the write stage to the record stage.
+pub(crate) struct StoredTile {
+    pub(crate) record: Record,
+    /// The range of its values, one per output channel.
+    pub(crate) windows: Vec<Window>,
 }

@@ -1,14 +1,16 @@
 //! Open: everything that is checked and settled before a run may create anything.
 
 use haloflow_engine::{ElementKind, EngineSpec};
-use haloflow_geometry::{Column, Plan};
+use haloflow_geometry::{Column, Plan, Selection};
 use haloflow_volume::{CpuPool, Element, Environment, OutputPlan, VolumeReader};
 
 use crate::fault::{Fault, FaultKind, Stage, counted};
 use crate::memory::{Demand, MemorySplit, split};
 use crate::normalise::{Normalisation, Normaliser};
+use crate::recipe::{Head, Recipe, recipe};
 use crate::report::{InputReport, OutputReport, Report, WorkReport};
-use crate::settings::{LatticeChoice, RunSettings};
+use crate::resume::{Earlier, check_count, earlier};
+use crate::settings::{LatticeChoice, Part, RunSettings, Values};
 use crate::skip::skip;
 use crate::whole::{pass_bytes, whole_moments, whole_percentiles};
 
@@ -16,34 +18,53 @@ use crate::whole::{pass_bytes, whole_moments, whole_percentiles};
 pub(crate) struct Opened {
     pub(crate) reader: VolumeReader,
     pub(crate) output: OutputPlan,
+    /// Of what is left to do of the part that is asked for.
     pub(crate) plan: Plan,
+    /// What of it was left but need not be computed.
+    pub(crate) skipped: Selection,
     pub(crate) cpu: CpuPool,
+    /// The run that is gone on with.
+    pub(crate) earlier: Option<Earlier>,
+    /// What makes the result.
+    pub(crate) recipe: Recipe,
 }
 
 /// By how much fewer chunks may be on their way where memory is scarce.
 const FEWER: [usize; 4] = [1, 2, 4, 8];
 
-/// Checks all of a run that can be checked without its model: the settings, the input, the outputs, the plan. Nothing is created.
-/// A run does the same again; this is for whoever has to do something expensive before it.
+/// Checks all of a run that can be checked without its model: the settings, the input, the outputs, the plan, and, once the network
+/// is known, that an earlier run can be gone on with. Nothing is created. A run does the same again; this is for whoever has to do
+/// something expensive before it.
 ///
 /// # Errors
 /// What the run would end with.
 pub async fn check(settings: &RunSettings, environment: &Environment) -> Result<(), Fault> {
     settings.check()?;
-    checked(settings, environment, &mut Report::default()).await.map(drop)
+    let opened = checked(settings, environment, &mut Report::default()).await?;
+    if settings.network.is_empty() { Ok(()) } else { opened.check_recipe() }
 }
 
-/// Opens the input, checks the outputs, makes the plan. Nothing is created.
+/// Opens the input, checks the outputs, makes the plan of what is left to do. Nothing is created.
 pub(crate) async fn open(
     settings: &RunSettings,
     environment: &Environment,
     report: &mut Report,
 ) -> Result<Opened, Fault> {
     warn_about(settings, settings.lattice()?);
-    checked(settings, environment, report).await
+    let opened = checked(settings, environment, report).await?;
+    opened.check_recipe()?;
+    for name in opened.earlier.iter().flat_map(|earlier| &earlier.recorded.damaged) {
+        tracing::warn!("the record {name} is torn; its blocks are computed again");
+    }
+    Ok(opened)
 }
 
-async fn checked(settings: &RunSettings, environment: &Environment, report: &mut Report) -> Result<Opened, Fault> {
+/// As [`open`], whatever the recipe of an earlier run.
+pub(crate) async fn checked(
+    settings: &RunSettings,
+    environment: &Environment,
+    report: &mut Report,
+) -> Result<Opened, Fault> {
     let told = |error: haloflow_volume::VolumeError| Fault::volume(Stage::Open, &error);
     let lattice = settings.lattice()?;
     let cpu = CpuPool::new(settings.resources.threads).map_err(told)?;
@@ -51,11 +72,20 @@ async fn checked(settings: &RunSettings, environment: &Environment, report: &mut
     let mut request = settings.output.clone();
     request.default_element = settings.default_element(reader.element());
     request.block = settings.layout.settled_block(lattice);
+    request.shared = matches!(settings.part, Part::Shard { .. });
     let output = OutputPlan::check(request, reader.description(), environment, &cpu).await.map_err(told)?;
     let geometry = settings.layout.geometry(lattice, reader.shape(), Some(output.unit()));
     let output = output.with_pyramid(settings.pyramid.levels, geometry.tile).map_err(told)?;
     let plan = settings.part.of(Plan::new(geometry).map_err(|error| Fault::geometry(&error))?);
-    let (plan, skipped) = skip(plan, settings, &reader, (environment, &cpu)).await?;
+    check_count(&plan)?;
+    let recipe = recipe(settings, &reader, &output, &plan);
+    let (asked, earlier) = (plan.selection().len(), earlier(&output, &plan).await?);
+    let plan = match &earlier {
+        Some(earlier) => plan.select(&earlier.recorded.left),
+        None => plan,
+    };
+    let blocks_before = (asked - plan.selection().len()) as u64;
+    let (plan, skipped, skipped_report) = skip(plan, settings, &reader, (environment, &cpu)).await?;
     report.input = InputReport {
         url: reader.description().url.clone(),
         shape: reader.shape(),
@@ -72,10 +102,11 @@ async fn checked(settings: &RunSettings, environment: &Environment, report: &mut
         lattice: if lattice == LatticeChoice::Volume { "volume" } else { "block" }.into(),
         patch: geometry.patch,
         block: geometry.tile,
-        skipped,
+        skipped: skipped_report,
+        blocks_before,
         ..WorkReport::default()
     };
-    Ok(Opened { reader, output, plan, cpu })
+    Ok(Opened { reader, output, plan, skipped, cpu, earlier, recipe })
 }
 
 /// Settings that work but are worth a word.
@@ -108,6 +139,12 @@ pub(crate) fn input_bytes(reader: &VolumeReader) -> u64 {
 }
 
 impl Opened {
+    /// Refuses to go on with a run of another recipe.
+    fn check_recipe(&self) -> Result<(), Fault> {
+        let check = |earlier: &Earlier| earlier.head.check(&self.recipe, &self.output.urls().join(", "));
+        self.earlier.as_ref().map_or(Ok(()), check)
+    }
+
     /// Bytes per voxel of an open tile: the sums in f32, and the finished copy.
     pub(crate) fn tile_bytes(&self, spec: &EngineSpec) -> u64 {
         (spec.channels_out * (size_of::<f32>() + self.output.element().size())) as u64
@@ -205,36 +242,31 @@ impl Opened {
         given.unwrap_or_else(|| Err(Fault::defect(Stage::Plan, "memory was not split")))
     }
 
-    /// The normalisers of the whole volume for batches of `kind`, one per input channel; none if they differ from block to block.
-    pub(crate) async fn normalisers(
+    /// The numbers of the whole volume's normalisation, one pair per input channel; none if they differ from block to block. Those
+    /// that were recorded are taken as they are.
+    pub(crate) async fn bounds(
         &self,
         settings: &RunSettings,
         environment: &Environment,
-        kind: ElementKind,
-        report: &mut Report,
-    ) -> Result<Vec<Normaliser>, Fault> {
-        let values = &settings.values;
-        let channels = self.reader.channels();
+        recorded: Option<&Head>,
+    ) -> Result<Vec<[f64; 2]>, Fault> {
+        if let Some(head) = recorded {
+            return Ok(head.normalisation());
+        }
         let source = || self.statistics_source(settings, environment);
-        let spread = |[mean, deviation]: [f64; 2]| [mean, mean + deviation];
-        let (bounds, made): (Vec<[f64; 2]>, Make) = match values.normalisation {
-            Normalisation::Percentile { .. } => return Ok(Vec::new()),
-            Normalisation::None => (vec![[0.0, 1.0]; channels], |_, _| Normaliser::identity()),
-            Normalisation::Global { bounds } => (vec![bounds; channels], Normaliser::global),
+        let channels = self.reader.channels();
+        Ok(match settings.values.normalisation {
+            Normalisation::Percentile { .. } => Vec::new(),
+            Normalisation::None => vec![[0.0, 1.0]; channels],
+            Normalisation::Global { bounds } => vec![bounds; channels],
             Normalisation::Volume { percentiles } => {
-                (whole_percentiles(&source().await?, &self.cpu, percentiles).await?, between)
+                whole_percentiles(&source().await?, &self.cpu, percentiles).await?
             }
-            Normalisation::ZScore { given: Some(given) } => (vec![spread(given); channels], between),
+            Normalisation::ZScore { given: Some(given) } => vec![spread(given); channels],
             Normalisation::ZScore { given: None } => {
-                (whole_moments(&source().await?, &self.cpu).await?.into_iter().map(spread).collect(), between)
+                whole_moments(&source().await?, &self.cpu).await?.into_iter().map(spread).collect()
             }
-        };
-        report.normalisation.clone_from(&bounds);
-        let element = self.reader.element();
-        Ok(bounds
-            .into_iter()
-            .map(|bounds| made(bounds, values.eps).with_clip(values.clip).tabulated(element, kind))
-            .collect())
+        })
     }
 
     /// The level that statistics are taken from.
@@ -251,11 +283,24 @@ impl Opened {
     }
 }
 
-/// Makes a normaliser from two numbers and the least span.
-type Make = fn([f64; 2], f64) -> Normaliser;
+/// Mean and deviation as the values that become 0 and 1.
+fn spread([mean, deviation]: [f64; 2]) -> [f64; 2] {
+    [mean, mean + deviation]
+}
 
-fn between([low, high]: [f64; 2], eps: f64) -> Normaliser {
-    Normaliser::shift_and_scale(low, high - low, eps)
+/// The normalisers that these numbers make for voxels of `element` in batches of `kind`, one per input channel.
+pub(crate) fn normalisers(
+    values: &Values,
+    bounds: &[[f64; 2]],
+    element: Element,
+    kind: ElementKind,
+) -> Vec<Normaliser> {
+    let made = |[low, high]: [f64; 2]| match values.normalisation {
+        Normalisation::None => Normaliser::identity(),
+        Normalisation::Global { .. } => Normaliser::global([low, high], values.eps),
+        _ => Normaliser::shift_and_scale(low, high - low, values.eps),
+    };
+    bounds.iter().map(|&pair| made(pair).with_clip(values.clip).tabulated(element, kind)).collect()
 }
 
 /// What is written into the outputs' attributes about where they come from.
@@ -266,6 +311,7 @@ pub(crate) fn provenance(settings: &RunSettings, report: &Report) -> serde_json:
     };
     provenance.insert("version".into(), report.version.clone().into());
     provenance.insert("input".into(), report.input.url.clone().into());
+    provenance.insert("complete".into(), false.into());
     provenance.insert("normalisation".into(), serde_json::json!(report.normalisation));
     provenance.into()
 }

@@ -1,11 +1,9 @@
 //! Coarser levels: each voxel from those of the level before that it covers, as they are stored.
 
-use std::sync::{Mutex, PoisonError};
-
 use bytemuck::Pod;
 use half::f16;
 use haloflow_geometry::{Box3, Zyx};
-use haloflow_volume::{AlignedBytes, Element, Levels};
+use haloflow_volume::{AlignedBytes, Element, Levels, Window};
 use rayon::prelude::*;
 
 use crate::sample::with_samples;
@@ -129,42 +127,15 @@ fn greatest<T: Reduce>(values: &[T]) -> T {
     values.iter().copied().reduce(|best, value| if value > best { value } else { best }).unwrap_or_else(T::zeroed)
 }
 
-/// The least and the greatest finite value that are stored; `None` if there is none.
-fn window(element: Element, bytes: &[u8]) -> Option<[f64; 2]> {
+/// The range of the finite values that are stored.
+pub(crate) fn window(element: Element, bytes: &[u8]) -> Window {
     use crate::sample::Sample;
     with_samples!(element, bytes, voxels => {
-        voxels.par_chunks(1 << 16).filter_map(|part| {
+        voxels.par_chunks(1 << 16).map(|part| {
             let values = part.iter().map(|voxel| f64::from(voxel.to_f32())).filter(|value| value.is_finite());
-            values.fold(None, |bounds, value| Some(wider(bounds, [value; 2])))
-        }).reduce_with(|one, other| wider(Some(one), other))
+            values.map(Window::of).fold(Window::EMPTY, Window::and)
+        }).reduce(|| Window::EMPTY, Window::and)
     })
-}
-
-/// The range of the stored values of each channel, as far as it is known.
-#[derive(Debug, Default)]
-pub(crate) struct Windows(Mutex<Vec<Option<[f64; 2]>>>);
-
-impl Windows {
-    /// Takes a tile's channels in.
-    pub(crate) fn widen(&self, element: Element, channels: &[AlignedBytes]) {
-        let seen: Vec<_> = channels.iter().map(|bytes| window(element, bytes)).collect();
-        let mut bounds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        bounds.resize(seen.len(), None);
-        for (bounds, seen) in bounds.iter_mut().zip(seen) {
-            *bounds = seen.map(|seen| wider(*bounds, seen)).or(*bounds);
-        }
-    }
-
-    /// One range per channel; 0 to 1 where there was no finite value.
-    pub(crate) fn get(&self, channels: usize) -> Vec<[f64; 2]> {
-        let bounds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (0..channels).map(|channel| bounds.get(channel).copied().flatten().unwrap_or([0.0, 1.0])).collect()
-    }
-}
-
-/// The bounds that hold both.
-fn wider(one: Option<[f64; 2]>, [low, high]: [f64; 2]) -> [f64; 2] {
-    one.map_or([low, high], |one| [one[0].min(low), one[1].max(high)])
 }
 
 #[cfg(test)]
@@ -198,9 +169,9 @@ mod tests {
     #[test]
     fn windows_hold_all_finite_values() {
         let voxels = [f32::NAN, 2.0, f32::INFINITY, -3.0];
-        assert_eq!(window(Element::F32, bytemuck::cast_slice(&voxels)), Some([-3.0, 2.0]));
-        assert_eq!(window(Element::F32, bytemuck::cast_slice(&voxels[..1])), None);
-        assert_eq!(wider(Some([0.0, 1.0]), [-1.0, 0.5]), [-1.0, 1.0]);
+        let all = Window { least: -3.0, greatest: 2.0 };
+        assert_eq!(window(Element::F32, bytemuck::cast_slice(&voxels)), all);
+        assert_eq!(window(Element::F32, bytemuck::cast_slice(&voxels[..1])), Window::EMPTY);
     }
 
     #[test]

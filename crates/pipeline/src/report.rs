@@ -98,12 +98,14 @@ pub struct WorkReport {
     pub block: Zyx,
     /// Blocks of a column along y and x.
     pub column: [usize; 2],
-    /// Blocks stored.
+    /// Blocks that the run stored.
     pub blocks: u64,
-    /// Blocks of the run.
+    /// Blocks that the run had to store.
     pub blocks_total: u64,
-    /// Blocks that were not computed, by the reason.
+    /// Blocks that the run skipped, by the reason.
     pub skipped: SkippedReport,
+    /// Blocks that an earlier run had stored or skipped.
+    pub blocks_before: u64,
     /// Patches merged.
     pub patches: u64,
     /// Patches of the whole run.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use haloflow_engine::{EngineFactory, EngineSpec, Timeline};
-use haloflow_volume::Environment;
+use haloflow_geometry::Zyx;
+use haloflow_volume::{Environment, Ledger, VolumeError, VolumeWriter, Window};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -13,10 +14,11 @@ use crate::device::{self, Device, DevicePorts};
 use crate::fault::{Fault, FaultKind, Faults, Stage};
 use crate::memory::slots_per_device;
 use crate::meter::{Meters, drawn_on};
-use crate::open::{Opened, input_bytes, open, provenance};
+use crate::open::{Opened, input_bytes, normalisers, open, provenance};
 use crate::progress::Progress;
-use crate::pyramid::Windows;
+use crate::recipe::Head;
 use crate::report::{DeviceReport, Report, StagesReport, cpu_seconds, peak_resident_bytes};
+use crate::resume::{Earlier, Recorded, recorded};
 use crate::settings::RunSettings;
 use crate::shared::Shared;
 use crate::wiring::{Channels, DeviceChannels, stream};
@@ -84,9 +86,14 @@ impl Running {
         self.progress.set_doing("opening");
         let began = Instant::now();
         let cancel = self.faults.cancel().clone();
-        let opening = open(&self.settings, &self.environment, &mut self.report);
+        // Boxed, like the others below: a run's future is large, and lives on stacks of all sizes.
+        let opening = Box::pin(open(&self.settings, &self.environment, &mut self.report));
         let opened = cancel.run_until_cancelled(opening).await.unwrap_or_else(|| Err(Fault::interrupted()))?;
         self.report.seconds.open = began.elapsed().as_secs_f64();
+        let nothing_left = opened.plan.selection().is_empty() && opened.skipped.is_empty();
+        if let Some(earlier) = opened.earlier.clone().filter(|_| nothing_left) {
+            return Box::pin(self.nothing_left(opened, &earlier)).await;
+        }
 
         self.progress.set_doing("starting the devices");
         let began = Instant::now();
@@ -107,12 +114,27 @@ impl Running {
         self.report.seconds.devices = began.elapsed().as_secs_f64();
         let fleet = Arc::clone(channels.home.fleet());
         let channels = Channels { batches: channels.batches_in, flights: channels.flights_out, home: channels.home };
-        let ended = self.run_on(devices, opened, channels).await;
+        let ended = Box::pin(self.run_on(devices, opened, channels)).await;
         for error in fleet.retired() {
             let report = self.report.devices.iter_mut().find(|report| report.name == error.device);
             report.into_iter().for_each(|report| report.retired = Some(error.message.clone()));
         }
         ended
+    }
+
+    /// Ends a run whose blocks were all stored before, without starting a device.
+    async fn nothing_left(&mut self, opened: Opened, earlier: &Earlier) -> Result<(), Fault> {
+        self.settled = true;
+        let Recorded { left, windows, .. } = &earlier.recorded;
+        if earlier.complete || !left.is_empty() {
+            return Ok(());
+        }
+        // Whoever stored the last block ended before it could say so.
+        let told = |error: VolumeError| Fault::volume(Stage::Open, &error);
+        self.report.normalisation = earlier.head.normalisation();
+        let (ledger, tiles) = (opened.output.ledger().clone(), opened.plan.tiles());
+        let writer = opened.output.create(earlier.head.channels, provenance(&self.settings, &self.report)).await;
+        complete(&writer.map_err(told)?, windows, &ledger, tiles).await
     }
 
     /// Settles what depends on the model, creates the outputs and streams. The devices' threads are joined in every case.
@@ -123,13 +145,13 @@ impl Running {
         };
         let (slots, threads): (Vec<_>, Vec<_>) = devices.into_iter().map(Device::into_parts).unzip();
         let slots: Vec<_> = slots.into_iter().flatten().collect();
-        match self.settle(opened, spec, slots.len()).await {
+        match Box::pin(self.settle(opened, spec, slots.len())).await {
             Ok(shared) => {
                 self.settled = true;
                 self.progress.set_doing("streaming");
                 let began = Instant::now();
                 stream(&shared, slots, threads, channels).await;
-                let ended = self.tell_windows(&shared).await;
+                let ended = self.complete(&shared).await;
                 self.report.seconds.stream = began.elapsed().as_secs_f64();
                 self.report.storage_read = shared.reader.counters();
                 self.report.storage_written = shared.writer.counters();
@@ -145,13 +167,15 @@ impl Running {
         }
     }
 
-    /// Writes the range of the values into the metadata of a result that is whole.
-    async fn tell_windows(&self, shared: &Shared) -> Result<(), Fault> {
-        if self.ended(self.faults.cancel()).is_err() {
+    /// Completes the outputs if every block of the volume is stored, by whomever.
+    async fn complete(&self, shared: &Shared) -> Result<(), Fault> {
+        let seen = self.progress.snapshot();
+        if self.faults.first().is_some() || seen.tiles < seen.tiles_total {
             return Ok(());
         }
-        let windows = shared.windows.get(shared.spec.channels_out);
-        shared.writer.write_windows(&windows).await.map_err(|error| Fault::volume(Stage::Write, &error))
+        let tiles = shared.plan.tiles();
+        let Recorded { left, windows, .. } = recorded(&shared.ledger, tiles, shared.spec.channels_out).await?;
+        if left.is_empty() { complete(&shared.writer, &windows, &shared.ledger, tiles).await } else { Ok(()) }
     }
 
     /// Everything between warm devices and the first step: channels, memory, statistics, and at last the outputs.
@@ -163,34 +187,38 @@ impl Running {
         opened.reader = opened.reader.with_requests(requests);
         self.report.memory = memory;
         self.report.work.column = [column.y, column.x];
-        self.progress.set_doing("taking statistics");
-        let began = Instant::now();
-        let statistics = opened.normalisers(&self.settings, &self.environment, spec.input, &mut self.report);
-        let Some(normalisers) = self.faults.cancel().clone().run_until_cancelled_owned(statistics).await else {
-            return Err(Fault::interrupted());
-        };
-        let normalisers = normalisers?;
-        self.report.seconds.statistics = began.elapsed().as_secs_f64();
-
+        let bounds = self.bounds(&opened).await?;
         let tile_bytes = opened.tile_bytes(&spec);
-        let Opened { reader, output, plan, cpu } = opened;
+        let Opened { reader, mut output, plan, skipped, cpu, recipe, .. } = opened;
         let (element, patches) = (output.element(), plan.patches(column));
         let voxels: u64 = plan.selection().iter().map(|tile| plan.tile(tile).voxels() as u64).sum();
         self.progress.set_totals(plan.selection().len() as u64, voxels, input_bytes(&reader), patches);
         self.report.work.patches_total = patches;
         self.report.work.redundancy = patches as f64 * spec.patch_voxels() as f64 / voxels.max(1) as f64;
         let in_flight = output.in_flight() / fewer;
-        let output = output.with_in_flight(in_flight);
+        output = output.with_in_flight(in_flight);
         let factors = output.factors();
-        let creating = output.create(spec.channels_out, provenance(&self.settings, &self.report));
+        let mine = Head::new(recipe, &plan, spec.channels_out, &bounds);
+        let ledger = output.ledger().clone();
+        let creating = async {
+            let told = |error: VolumeError| Fault::volume(Stage::Open, &error);
+            let value = serde_json::to_value(&mine).map_err(|error| Fault::defect(Stage::Open, &error.to_string()))?;
+            // Another process may have begun at the same time: its numbers hold for all.
+            let head = Head::read(&output.begin(spec.channels_out, &value).await.map_err(told)?, ledger.url())?;
+            head.check(&mine.recipe, &output.urls().join(", "))?;
+            self.report.normalisation = head.normalisation();
+            output.create(spec.channels_out, provenance(&self.settings, &self.report)).await.map_err(told)
+        };
         let Some(created) = self.faults.cancel().run_until_cancelled(creating).await else {
             return Err(Fault::interrupted());
         };
-        let writer = created.map_err(|error| Fault::volume(Stage::Open, &error))?;
+        let writer = created?;
         if let Some(timeline) = &self.timeline {
             reader.observe(drawn_on(timeline));
             writer.observe(drawn_on(timeline));
         }
+        let bounds = &self.report.normalisation;
+        let normalisers = normalisers(&self.settings.values, bounds, reader.element(), spec.input);
         let (values, resources) = (&self.settings.values, &self.settings.resources);
         let per_step = plan.steps(column).next().map_or(1, |step| step.len());
         Ok(Arc::new(Shared {
@@ -199,6 +227,7 @@ impl Running {
             tile_bytes,
             reader: reader.with_cache(memory.cache),
             writer,
+            ledger,
             cpu,
             budget: Budget::new(memory.leases),
             normalisation: values.normalisation,
@@ -211,7 +240,6 @@ impl Running {
             cast: self.settings.cast(element),
             factors,
             downsampling: self.settings.pyramid.method,
-            windows: Windows::default(),
             // Steps may be small: read so many at one time that four batches are under way.
             read_ahead: (4 * spec.batch)
                 .div_ceil(per_step)
@@ -222,8 +250,21 @@ impl Running {
             faults: self.faults.clone(),
             tasks: TaskTracker::new(),
             plan,
+            skipped,
             spec,
         }))
+    }
+
+    /// The numbers of the whole volume's normalisation: taken from the volume, unless an earlier run has recorded them.
+    async fn bounds(&mut self, opened: &Opened) -> Result<Vec<[f64; 2]>, Fault> {
+        self.progress.set_doing("taking statistics");
+        let began = Instant::now();
+        let recorded = opened.earlier.as_ref().map(|earlier| &earlier.head);
+        let statistics = opened.bounds(&self.settings, &self.environment, recorded);
+        let bounds = self.faults.cancel().run_until_cancelled(statistics).await;
+        let bounds = bounds.unwrap_or_else(|| Err(Fault::interrupted()))?;
+        self.report.seconds.statistics = began.elapsed().as_secs_f64();
+        Ok(bounds)
     }
 
     /// How the run ended. A run that did not store everything never ends well.
@@ -262,6 +303,14 @@ impl Running {
         }
         self.report
     }
+}
+
+/// Completes the metadata and says so in the ledger, in this order: what is said to be complete is.
+async fn complete(writer: &VolumeWriter, windows: &[Window], ledger: &Ledger, tiles: Zyx) -> Result<(), Fault> {
+    let told = |error: VolumeError| Fault::volume(Stage::Write, &error);
+    writer.seal(windows).await.map_err(told)?;
+    let blocks: usize = tiles.iter().product();
+    ledger.complete(&serde_json::json!({ "blocks": blocks })).await.map_err(told)
 }
 
 impl Device {

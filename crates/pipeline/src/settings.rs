@@ -9,6 +9,7 @@ use crate::cut::Padding;
 use crate::fault::{Fault, FaultKind, Stage};
 use crate::normalise::Normalisation;
 use crate::pyramid::Pyramid;
+use crate::recipe::Recipe;
 use crate::skip::Skip;
 
 /// Everything that a run is told. What runs the network is told apart, by the engines' factories.
@@ -30,6 +31,9 @@ pub struct RunSettings {
     pub skip: Skip,
     /// Which part of the volume is computed.
     pub part: Part,
+    /// What else decides about the result: the network's files and how they are run. A run is resumed only if it is the same. Empty
+    /// while the network is not known.
+    pub network: Recipe,
 }
 
 /// Which part of the volume a run computes.

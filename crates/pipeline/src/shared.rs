@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use haloflow_engine::EngineSpec;
-use haloflow_geometry::{Column, Plan, Zyx};
-use haloflow_volume::{CpuPool, VolumeReader, VolumeWriter};
+use haloflow_geometry::{Column, Plan, Selection, Zyx};
+use haloflow_volume::{CpuPool, Ledger, VolumeReader, VolumeWriter};
 use tokio_util::task::TaskTracker;
 
 use crate::after::VoxelStep;
@@ -15,15 +15,18 @@ use crate::fault::Faults;
 use crate::meter::Meters;
 use crate::normalise::{Normalisation, Normaliser};
 use crate::progress::Progress;
-use crate::pyramid::{Downsampling, Windows};
+use crate::pyramid::Downsampling;
 
 /// The run as its stages see it.
 pub(crate) struct Shared {
     pub(crate) plan: Plan,
+    /// Tiles that need not be computed: they are recorded as if they were stored.
+    pub(crate) skipped: Selection,
     pub(crate) column: Column,
     pub(crate) spec: EngineSpec,
     pub(crate) reader: VolumeReader,
     pub(crate) writer: VolumeWriter,
+    pub(crate) ledger: Ledger,
     pub(crate) cpu: CpuPool,
     pub(crate) budget: Budget,
     /// Bytes per voxel of a step's input, all channels.
@@ -42,7 +45,6 @@ pub(crate) struct Shared {
     /// For each coarser level of the output, the voxels of the finest that one of its voxels stands for.
     pub(crate) factors: Vec<Zyx>,
     pub(crate) downsampling: Downsampling,
-    pub(crate) windows: Windows,
     /// Steps in reading at one time.
     pub(crate) read_ahead: usize,
     pub(crate) writers: usize,

@@ -25,7 +25,7 @@ pub struct Skip {
     pub mask: Option<String>,
 }
 
-/// Tiles that were not computed, by the reason.
+/// Tiles that the run did not compute, by the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SkippedReport {
     /// No chunk of their input is stored.
@@ -34,13 +34,14 @@ pub struct SkippedReport {
     pub masked: u64,
 }
 
-/// The plan without what is skipped.
+/// The plan without what is skipped, and what that is.
 pub(crate) async fn skip(
     plan: Plan,
     settings: &RunSettings,
     reader: &VolumeReader,
     (environment, cpu): (&Environment, &CpuPool),
-) -> Result<(Plan, SkippedReport), Fault> {
+) -> Result<(Plan, Selection, SkippedReport), Fault> {
+    let asked = plan.selection().clone();
     let mut report = SkippedReport::default();
     let mut plan = plan;
     if settings.skip.empty {
@@ -53,7 +54,8 @@ pub(crate) async fn skip(
         report.masked = (plan.selection().len() - left.len()) as u64;
         plan = plan.select(&left);
     }
-    Ok((plan, report))
+    let skipped = asked.filter(|tile| !plan.selection().contains(tile));
+    Ok((plan, skipped, report))
 }
 
 /// The voxels that the patches of a tile see.

@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use async_channel::{Receiver, Sender, bounded};
 use haloflow_engine::Slot;
-use tokio::task::JoinSet;
+use haloflow_geometry::number;
+use haloflow_volume::Written;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::device::{DeviceThread, GRACE, join};
 use crate::fault::{Fault, Stage};
 use crate::home::Home;
-use crate::messages::{Batch, Flight};
+use crate::messages::{Batch, Flight, StoredTile};
+use crate::record::record;
 use crate::shared::Shared;
 use crate::{batch, merge, read, write};
 
@@ -18,6 +21,9 @@ const PREPARED: usize = 2;
 
 /// Finished tiles that wait between merge and write.
 const FINISHED: usize = 2;
+
+/// Stored tiles that wait to be recorded. They are small.
+const STORED: usize = 1024;
 
 /// The channels that device threads hold from their start on, which is before anything else is known.
 pub(crate) struct DeviceChannels {
@@ -56,11 +62,13 @@ pub(crate) async fn stream(shared: &Arc<Shared>, slots: Vec<Slot>, devices: Vec<
     }
     let (prepared_in, prepared_out) = bounded(PREPARED);
     let (finished_in, finished_out) = bounded(FINISHED);
+    let (stored_in, stored_out) = bounded(STORED);
+    let recording = spawn_record(shared, stored_out);
     let mut stages = JoinSet::new();
     spawn(&mut stages, shared, Stage::Read, read::read(Arc::clone(shared), prepared_in));
     spawn(&mut stages, shared, Stage::Batch, batch::batch(Arc::clone(shared), prepared_out, free_out, (batches, home)));
     spawn(&mut stages, shared, Stage::Merge, merge::merge(Arc::clone(shared), flights, free_in, finished_in));
-    spawn(&mut stages, shared, Stage::Write, write::write(Arc::clone(shared), finished_out));
+    spawn(&mut stages, shared, Stage::Write, write::write(Arc::clone(shared), finished_out, stored_in));
     while let Some(ended) = stages.join_next().await {
         if let Err(error) = ended {
             shared.faults.report(Fault::panicked(Stage::Plan, &error));
@@ -71,11 +79,41 @@ pub(crate) async fn stream(shared: &Arc<Shared>, slots: Vec<Slot>, devices: Vec<
     while let Ok(flight) = queued.try_recv() {
         drop(flight);
     }
+    recorded(shared, recording).await;
     shared.tasks.close();
     if tokio::time::timeout(GRACE, shared.tasks.wait()).await.is_err() {
         tracing::error!("a batch is still on its device {GRACE:?} after the run has ended; it is left behind");
     }
     join(devices, &shared.faults, GRACE).await;
+}
+
+/// Records until nothing can come any more, also once the run is cancelled.
+fn spawn_record(shared: &Shared, tiles: Receiver<StoredTile>) -> JoinHandle<()> {
+    let (mut ledger, faults) = (shared.ledger.writer(), shared.faults.clone());
+    for tile in shared.skipped.iter() {
+        // The plan has no more tiles than fit.
+        ledger.add(Written::default().record(number(shared.plan.tiles(), tile) as u32), &[]);
+    }
+    tokio::spawn(async move {
+        if let Err(fault) = record(ledger, tiles).await {
+            faults.report(fault);
+        }
+    })
+}
+
+/// Waits until what was stored is recorded; not for ever if the run has been cancelled.
+async fn recorded(shared: &Shared, mut recording: JoinHandle<()>) {
+    let ended = match shared.faults.cancel().run_until_cancelled(&mut recording).await {
+        Some(ended) => Ok(ended),
+        None => tokio::time::timeout(GRACE, recording).await,
+    };
+    match ended {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => shared.faults.report(Fault::panicked(Stage::Write, &error)),
+        Err(_) => {
+            tracing::error!("the last blocks could not be recorded within {GRACE:?}; they will be computed again");
+        }
+    }
 }
 
 /// The ends of the devices' channels that the stages hold.

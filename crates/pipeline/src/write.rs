@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use async_channel::Receiver;
+use async_channel::{Receiver, Sender};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use haloflow_geometry::{Box3, Zyx};
+use haloflow_geometry::{Box3, Zyx, number};
 use haloflow_volume::AlignedBytes;
 use rayon::prelude::*;
 use tokio_util::task::AbortOnDropHandle;
@@ -16,18 +16,22 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::after;
 use crate::cast::{CastCounts, cast};
 use crate::fault::{Fault, FaultKind, Stage};
-use crate::messages::FinishedTile;
+use crate::messages::{FinishedTile, StoredTile};
 use crate::meter::Meter;
 use crate::normalise::Affine;
-use crate::pyramid::{coarsen, covered};
+use crate::pyramid::{coarsen, covered, window};
 use crate::shared::Shared;
 
-/// Stores all tiles.
-pub(crate) async fn write(shared: Arc<Shared>, tiles: Receiver<FinishedTile>) -> Result<(), Fault> {
+/// Stores all tiles, and has each recorded.
+pub(crate) async fn write(
+    shared: Arc<Shared>,
+    tiles: Receiver<FinishedTile>,
+    stored: Sender<StoredTile>,
+) -> Result<(), Fault> {
     let start = |tile| {
         let shared = Arc::clone(&shared);
-        let tasks = shared.tasks.clone();
-        let storing = AbortOnDropHandle::new(tasks.spawn(async move { store(&shared, tile).await }));
+        let (tasks, stored) = (shared.tasks.clone(), stored.clone());
+        let storing = AbortOnDropHandle::new(tasks.spawn(async move { store(&shared, tile, &stored).await }));
         async move { storing.await.map_err(|error| Fault::panicked(Stage::Write, &error))? }
     };
     limited(&shared.meters.write, tiles, shared.writers, start).await
@@ -57,26 +61,29 @@ async fn limited<T, W: Future<Output = Result<(), Fault>>>(
     }
 }
 
-async fn store(shared: &Arc<Shared>, tile: FinishedTile) -> Result<(), Fault> {
-    let FinishedTile { region, values, inverses, lease } = tile;
+async fn store(shared: &Arc<Shared>, tile: FinishedTile, stored: &Sender<StoredTile>) -> Result<(), Fault> {
+    let FinishedTile { tile, region, values, inverses, lease } = tile;
     let casting = Arc::clone(shared);
     let storing = async {
         let told = |error| Fault::volume(Stage::Write, &error).at(format!("block {region}"));
         let work = move || {
             let (channels, counts) = finalise(&casting, region, values, &inverses)?;
-            casting.windows.widen(casting.cast.element, &channels);
+            let windows: Vec<_> = channels.iter().map(|bytes| window(casting.cast.element, bytes)).collect();
             let coarser = levels(&casting, region, &channels);
-            Ok((channels, counts, coarser))
+            Ok((channels, counts, windows, coarser))
         };
-        let (channels, counts, coarser) = shared.cpu.run(work).await.map_err(told)??;
-        shared.writer.write(region, channels).await.map_err(told)?;
+        let (channels, counts, windows, coarser) = shared.cpu.run(work).await.map_err(told)??;
+        let mut written = shared.writer.write(region, channels).await.map_err(told)?;
         for (level, (region, channels)) in (1..).zip(coarser) {
-            shared.writer.write_level(level, region, channels).await.map_err(told)?;
+            written = written.and(shared.writer.write_level(level, region, channels).await.map_err(told)?);
         }
-        Ok(counts)
+        Ok((written, counts, windows))
     };
-    let counts = shared.meters.write.working(storing).await?;
+    let (written, counts, windows) = shared.meters.write.working(storing).await?;
     drop(lease);
+    // The plan has no more tiles than fit. Nobody listens any more only if the record has failed, which is the run's fault then.
+    let record = written.record(number(shared.plan.tiles(), tile) as u32);
+    let _ = stored.send(StoredTile { record, windows }).await;
     shared.progress.tile_stored(region.voxels(), &counts);
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Opening an input: from what was typed to one level, one time point and some channels of a volume.
 
 use serde_json::Value;
+use sha2::Digest;
 
 use crate::axes::{AxisMap, bare_axes};
 use crate::layout::Layout;
@@ -20,16 +21,18 @@ pub(crate) struct Input {
     pub(crate) description: InputDescription,
     /// Filters, compressor or codecs, as stored.
     pub(crate) codecs: Value,
+    /// What tells this array from another: the SHA-256 of its metadata, and the store's tag of it where there is one.
+    pub(crate) identity: String,
 }
 
 /// What was found, before the selection is checked.
 struct Found {
     location: Location,
+    metadata: Value,
     layout: Layout,
     axes: Vec<AxisInfo>,
     levels: usize,
     group: Option<Value>,
-    codecs: Value,
 }
 
 impl Input {
@@ -69,8 +72,18 @@ impl Input {
         let map = AxisMap::of(&found.axes, &url)?;
         check_selection(options, map, &found.layout.shape, &url)?;
         let description = describe(&found, url, options.level);
-        Ok(Self { location: found.location, layout: found.layout, map, description, codecs: found.codecs })
+        let identity = identity(&found).await?;
+        let codecs = codecs(&found.metadata);
+        Ok(Self { location: found.location, layout: found.layout, map, description, codecs, identity })
     }
+}
+
+async fn identity(found: &Found) -> Result<String, VolumeError> {
+    let sum = sha2::Sha256::digest(found.metadata.to_string());
+    let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+    let key = if found.layout.format == ZarrFormat::V2 { ".zarray" } else { "zarr.json" };
+    let tag = found.location.tag(key).await?;
+    Ok(tag.map_or_else(|| sum.clone(), |tag| format!("{sum} {tag}")))
 }
 
 fn check_selection(options: &InputOptions, map: AxisMap, shape: &[usize], url: &str) -> Result<(), VolumeError> {
@@ -110,7 +123,7 @@ fn bare(location: Location, metadata: &Value, level: usize) -> Result<Found, Vol
     }
     let layout = Layout::read(metadata, &location.url)?;
     let axes = bare_axes(&layout);
-    Ok(Found { location, layout, axes, levels: 1, group: None, codecs: codecs(metadata) })
+    Ok(Found { location, metadata: metadata.clone(), layout, axes, levels: 1, group: None })
 }
 
 async fn level_of(location: Location, attributes: Value, level: usize) -> Result<Found, VolumeError> {
@@ -132,7 +145,7 @@ async fn level_of(location: Location, attributes: Value, level: usize) -> Result
     };
     let layout = Layout::read(&metadata, &location.url)?;
     let axes = image.axes(level, &layout.shape, &url)?.unwrap_or_else(|| bare_axes(&layout));
-    Ok(Found { location, layout, axes, levels, group: Some(attributes), codecs: codecs(&metadata) })
+    Ok(Found { location, metadata, layout, axes, levels, group: Some(attributes) })
 }
 
 /// What encodes an array's chunks, as its metadata has it.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use reqwest::StatusCode;
 
 use crate::client::Failure;
@@ -121,6 +121,21 @@ impl Location {
         head.await.map_err(|failed| self.failed("read", key, failed))
     }
 
+    /// The store's tag of an object's content. None on a local disk, where a tag changes when a file is copied.
+    pub(crate) async fn tag(&self, key: &str) -> Result<Option<String>, VolumeError> {
+        if self.directory.is_some() {
+            return Ok(None);
+        }
+        let path = &self.path(key);
+        let answer = persist(&self.store, &self.counters, || async move {
+            self.counters.asked();
+            // A web server may know gets only.
+            let answer = self.store.objects.get_opts(path, GetOptions::default()).await;
+            answer.map(|result| result.meta.e_tag)
+        });
+        answer.await.map_err(|failed| self.failed("read", key, failed))
+    }
+
     /// Puts a whole object, replacing what was there.
     pub(crate) async fn put(&self, key: &str, bytes: Bytes) -> Result<(), VolumeError> {
         let since = Instant::now();
@@ -129,6 +144,42 @@ impl Location {
         put.await.map_err(|failed| self.failed("write", key, failed))?;
         self.counters.put(bytes.len(), since);
         Ok(())
+    }
+
+    /// Puts an object that must not exist yet; `false` if it does, which may be from a try of this call whose answer was lost.
+    pub(crate) async fn create(&self, key: &str, bytes: Bytes) -> Result<bool, VolumeError> {
+        let since = Instant::now();
+        let (path, bytes) = (&self.path(key), &bytes);
+        let created = persist(&self.store, &self.counters, || async move {
+            let payload = PutPayload::from_bytes(bytes.clone());
+            self.store.objects.put_opts(path, payload, PutMode::Create.into()).await
+        });
+        match created.await {
+            Ok(_) => {
+                self.counters.put(bytes.len(), since);
+                Ok(true)
+            }
+            Err(Failed { error: object_store::Error::AlreadyExists { .. }, .. }) => Ok(false),
+            Err(failed) => Err(self.failed("create", key, failed)),
+        }
+    }
+
+    /// Waits until everything that was put is on the disk, where this is one; other stores acknowledge only then.
+    pub(crate) async fn sync(&self) -> Result<(), VolumeError> {
+        let Some(directory) = self.directory.clone() else { return Ok(()) };
+        let synced = tokio::task::spawn_blocking(move || {
+            // The folder itself may not be there yet, but one around it is.
+            let found = directory.ancestors().find_map(|folder| std::fs::File::open(folder).ok());
+            found.map_or(Ok(()), |folder| rustix::fs::syncfs(folder).map_err(std::io::Error::from))
+        });
+        match synced.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                let message = format!("what was written to {} cannot be brought onto the disk: {error}", self.url);
+                Err(VolumeError::new(VolumeErrorKind::Unavailable, message).with_source(error))
+            }
+            Err(error) => Err(VolumeError::internal(format!("syncing {} was cut short: {error}", self.url))),
+        }
     }
 
     /// Whether this is a file on the local disk, where there should be a folder.
@@ -175,7 +226,10 @@ impl Location {
                     .collect();
                 Stored { key: parts.join("/"), size: meta.size }
             });
-            objects.try_collect().await
+            match objects.try_collect().await {
+                Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
+                listed => listed,
+            }
         });
         listed.await.map_err(|failed| self.failed("list", "", failed))
     }

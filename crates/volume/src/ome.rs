@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::axes::kind_of_name;
-use crate::{AxisInfo, AxisKind, VolumeError, ZarrFormat};
+use crate::{AxisInfo, AxisKind, VolumeError, Window, ZarrFormat};
 
 /// The part of `multiscales[0]` that matters here; versions 0.1 to 0.5.
 #[derive(Clone, Debug, Deserialize)]
@@ -206,8 +206,9 @@ fn transformations(axes: &[AxisInfo]) -> Vec<Value> {
 
 /// The `omero` metadata of an image whose channels hold values within these bounds: names and colours are those of the input's
 /// channels of the same numbers, if it tells.
-pub(crate) fn omero(windows: &[[f64; 2]], input: Option<&Value>, first: usize) -> Value {
-    let channel = |(number, [low, high]): (usize, &[f64; 2])| {
+pub(crate) fn omero(windows: &[Window], input: Option<&Value>, first: usize) -> Value {
+    let channel = |(number, window): (usize, &Window)| {
+        let [low, high] = window.ends();
         let known = input.map_or(&Value::Null, |omero| &omero["channels"][first + number]);
         let text = |key: &str, default: String| known[key].as_str().map_or(default, str::to_owned);
         json!({

@@ -3,12 +3,11 @@
 use haloflow_geometry::Zyx;
 use serde_json::{Value, json};
 
-use crate::blueprint::Blueprint;
-use crate::group::{Display, Group, pretty};
+use crate::documents::{Seal, documents, unsealed, write_missing};
 use crate::layout::Layout;
-use crate::ome::group_attributes;
+use crate::ledger::{FOLDER, Ledger};
 use crate::spec::Source;
-use crate::target::Target;
+use crate::target::{Found, Target};
 use crate::writer::{ArrayTarget, Level, in_flight};
 use crate::{
     CpuPool, Element, Environment, InputDescription, Levels, StorageCounters, VolumeError, VolumeWriter, ZarrFormat,
@@ -44,6 +43,10 @@ pub struct OutputRequest {
     pub input_c: usize,
     /// Whether existing outputs are deleted.
     pub overwrite: bool,
+    /// Whether outputs that a run has begun and not finished are taken as they are. If not, or if they are finished, they exist.
+    pub resume: bool,
+    /// Whether other processes write to the same outputs, so that finished ones are no surprise.
+    pub shared: bool,
     /// The lattice on which tiles will be written, z, y, x, voxels. On each axis the write unit must divide it, unless one block
     /// covers the axis.
     pub block: Option<Zyx>,
@@ -65,6 +68,32 @@ pub struct OutputPlan {
     omero: Option<Value>,
     cpu: CpuPool,
     counters: StorageCounters,
+    ledger: Ledger,
+    begun: Option<Begun>,
+    /// Whether the ledger tells of an earlier run into an array that is opened once more.
+    stale: bool,
+}
+
+/// A run that an output was begun by.
+#[derive(Clone, Debug)]
+pub struct Begun {
+    /// The head of its ledger.
+    pub head: Value,
+    /// Whether every tile was stored.
+    pub complete: bool,
+}
+
+impl Begun {
+    async fn find(ledger: &Ledger) -> Result<Option<Self>, VolumeError> {
+        let Some(head) = ledger.head().await? else { return Ok(None) };
+        Ok(Some(Self { head, complete: ledger.is_complete().await? }))
+    }
+}
+
+/// One array may hold several outputs, by time point and channel, each of a run of its own.
+fn ledger_folder(request: &OutputRequest) -> String {
+    let name = |index: Option<usize>| index.map_or_else(String::new, |index| index.to_string());
+    format!("{FOLDER}/t{}c{}", name(request.t), name(request.c))
 }
 
 impl OutputPlan {
@@ -91,13 +120,24 @@ impl OutputPlan {
             sources.push(Source::read(target, environment).await?);
         }
         check_collisions(&sources, input)?;
-        let mut targets = Vec::new();
-        for source in &sources {
-            targets.push(Target::check(source, &request, input).await?);
-        }
-        let Some(first) = targets.first() else {
+        let Some(first) = sources.first() else {
             return Err(VolumeError::usage("there is no output: give at least one"));
         };
+        let mut exist = Vec::new();
+        for source in &sources {
+            exist.push(source.location().exists().await?);
+        }
+        // After the outputs were found to exist: whoever makes them has made the head before.
+        let ledger = Ledger::new(first.location().at(&ledger_folder(&request)));
+        let found = if exist.contains(&true) { Begun::find(&ledger).await? } else { None };
+        let stale = found.is_some();
+        let begun = found.filter(|begun| request.resume && (request.shared || !begun.complete));
+        let mut targets = Vec::new();
+        for (source, exists) in sources.iter().zip(exist) {
+            targets.push(Target::check(source, &request, input, Found { exists, begun: begun.is_some() }).await?);
+        }
+        let first = &targets[0];
+        let stale = stale && begun.is_none() && first.blueprint.is_none();
         let (unit, element) = (first.unit(), first.layout.element);
         if let Some(other) = targets.iter().find(|target| (target.unit(), target.layout.element) != (unit, element)) {
             return Err(VolumeError::usage(format!(
@@ -120,6 +160,9 @@ impl OutputPlan {
             omero,
             cpu: cpu.clone(),
             counters: StorageCounters::default(),
+            ledger,
+            begun,
+            stale,
         })
     }
 
@@ -138,6 +181,43 @@ impl OutputPlan {
     #[must_use]
     pub fn factors(&self) -> Vec<Zyx> {
         self.targets.first().into_iter().flat_map(|target| target.coarser.iter().map(|level| level.factors)).collect()
+    }
+
+    /// Where it is recorded what is stored.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The run that has begun this output and that may be gone on with.
+    #[must_use]
+    pub fn begun(&self) -> Option<&Begun> {
+        self.begun.as_ref()
+    }
+
+    /// What the output's arrays look like: names and values of what decides about their bytes.
+    #[must_use]
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let first = &self.targets[0];
+        let compressor = first.blueprint.as_ref().map_or_else(
+            || first.layout.compressor.clone(),
+            |blueprint| {
+                let metadata = blueprint.metadata(&json!({}));
+                metadata.get("codecs").unwrap_or(&metadata["compressor"]).to_string()
+            },
+        );
+        vec![
+            ("out", self.urls().join(" ")),
+            ("out-dtype", self.element.to_string()),
+            ("chunk", format!("{:?}", first.map.spatial(first.layout.unit()))),
+            ("shard", format!("{:?}", self.unit)),
+            ("zarr-format", format!("{:?}", first.layout.format)),
+            ("compressor", compressor),
+            ("stack-channels", self.request.stack_channels.to_string()),
+            ("out-t", first.t.to_string()),
+            ("out-c", first.c.to_string()),
+            ("pyramid", (first.coarser.len() + 1).to_string()),
+        ]
     }
 
     /// Spatial shape of the unit of writing, z, y, x, voxels: the shard if there is one, else the chunk.
@@ -190,7 +270,38 @@ impl OutputPlan {
         Self { in_flight: self.in_flight.min(units).max(1), ..self }
     }
 
-    /// Deletes what is to be overwritten, then writes the metadata of every array and group. `provenance`, unless null,
+    /// Deletes what is to be overwritten and creates the ledger's head, unless another process has done so: gives the head that
+    /// holds.
+    ///
+    /// Cancellation: leaves an output that is incomplete; whoever comes next may go on with it.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub async fn begin(&mut self, channels_out: usize, head: &Value) -> Result<Value, VolumeError> {
+        self.check_channels(channels_out)?;
+        if let Some(begun) = &self.begun {
+            return Ok(begun.head.clone());
+        }
+        self.clear().await?;
+        if self.stale {
+            self.ledger.clear().await?;
+        }
+        if self.ledger.create(head).await? {
+            return Ok(head.clone());
+        }
+        let held = self.ledger.head().await?;
+        held.ok_or_else(|| VolumeError::data(format!("the ledger {} is gone while a run begins", self.ledger.url())))
+    }
+
+    async fn clear(&mut self) -> Result<(), VolumeError> {
+        for target in self.targets.iter_mut().filter(|target| target.delete) {
+            target.location.delete_all().await?;
+            target.delete = false;
+        }
+        Ok(())
+    }
+
+    /// Deletes what is to be overwritten, then writes the metadata of every array and group that has none. `provenance`, unless null,
     /// replaces the request's.
     ///
     /// Cancellation: leaves an output that is incomplete; calling again needs `overwrite`.
@@ -215,16 +326,19 @@ impl OutputPlan {
             }
         }
         let provenance = if provenance.is_null() { self.request.provenance.clone() } else { provenance };
-        for target in self.targets.iter().filter(|target| target.delete) {
-            target.location.delete_all().await?;
+        self.clear().await?;
+        let mut complete = provenance.clone();
+        if complete.is_object() {
+            complete["complete"] = true.into();
         }
-        let mut groups = Vec::new();
+        let mut seal = Seal { documents: Vec::new(), omero: self.omero, first: self.request.input_c };
         for target in &self.targets {
-            groups.push(write_metadata(target, &provenance).await?);
+            let now = documents(target, &provenance);
+            write_missing(&now).await?;
+            seal.documents.push(unsealed(&now, documents(target, &complete)));
         }
-        let display = Display { groups, omero: self.omero, first: self.request.input_c };
         let levels = levels_of(self.targets, channels_out);
-        Ok(VolumeWriter::new(levels, self.in_flight, display, self.cpu, self.counters))
+        Ok(VolumeWriter::new(levels, self.in_flight, seal, self.cpu, self.counters))
     }
 
     /// Checks that so many output channels fit the targets: one per array, or as many as the channel axis of a stacked array has
@@ -299,37 +413,4 @@ fn levels_of(targets: Vec<Target>, channels: usize) -> Vec<Level> {
         }
     }
     levels.into_iter().map(|arrays| Level::new(arrays, channels)).collect()
-}
-
-/// Writes the arrays' metadata before the group's, so that a group never points at an array that is not there. Gives the group.
-async fn write_metadata(target: &Target, provenance: &Value) -> Result<Option<Group>, VolumeError> {
-    let Some(blueprint) = &target.blueprint else { return Ok(None) };
-    let format = blueprint.format;
-    if !target.is_group {
-        return write_bare(target, blueprint, provenance).await.map(|()| None);
-    }
-    let arrays = std::iter::once((&target.array, blueprint));
-    let arrays = arrays.chain(target.coarser.iter().map(|level| (&level.array, &level.blueprint)));
-    let key = if format == ZarrFormat::V2 { ".zarray" } else { "zarr.json" };
-    let mut axes = Vec::new();
-    for (array, blueprint) in arrays {
-        array.put(key, pretty(&blueprint.metadata(&json!({})))).await?;
-        axes.push(&*blueprint.axes);
-    }
-    let name = target.location.url.rsplit('/').next().unwrap_or_default();
-    let mut attributes = group_attributes(&axes, name, format);
-    attributes["haloflow"] = provenance.clone();
-    let group = Group { location: target.location.clone(), format, attributes };
-    group.write().await?;
-    Ok(Some(group))
-}
-
-async fn write_bare(target: &Target, blueprint: &Blueprint, provenance: &Value) -> Result<(), VolumeError> {
-    let attributes = json!({"haloflow": provenance});
-    let metadata = pretty(&blueprint.metadata(&attributes));
-    if blueprint.format == ZarrFormat::V3 {
-        return target.array.put("zarr.json", metadata).await;
-    }
-    target.array.put(".zarray", metadata).await?;
-    target.location.put(".zattrs", pretty(&attributes)).await
 }

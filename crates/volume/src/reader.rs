@@ -66,6 +66,7 @@ struct Shared {
     source: UnitSource,
     map: AxisMap,
     description: InputDescription,
+    identity: String,
     counters: StorageCounters,
     cpu: CpuPool,
     t: usize,
@@ -80,10 +81,11 @@ impl VolumeReader {
     /// `Unavailable` if the store cannot be reached.
     pub async fn open(options: &InputOptions, environment: &Environment, cpu: &CpuPool) -> Result<Self, VolumeError> {
         let counters = StorageCounters::default();
-        let Input { location, layout, map, description, .. } = Input::open(options, environment, &counters).await?;
+        let Input { location, layout, map, description, identity, .. } =
+            Input::open(options, environment, &counters).await?;
         let source = UnitSource::new(layout, location, cpu.clone(), options.requests);
         let (t, c) = (options.t, options.c.clone());
-        let shared = Shared { source, map, description, counters, cpu: cpu.clone(), t, c };
+        let shared = Shared { source, map, description, identity, counters, cpu: cpu.clone(), t, c };
         Ok(Self { shared: Arc::new(shared), cache: cache(options.cache_bytes) })
     }
 
@@ -96,10 +98,11 @@ impl VolumeReader {
     /// The same volume with at most so many chunks fetched and decoded at one time, and at least one.
     #[must_use]
     pub fn with_requests(self, requests: usize) -> Self {
-        let Shared { source, map, description, counters, cpu, t, c } = &*self.shared;
+        let Shared { source, map, description, identity, counters, cpu, t, c } = &*self.shared;
         let source = source.with_requests(requests);
-        let (description, counters, cpu) = (description.clone(), counters.clone(), cpu.clone());
-        let shared = Shared { source, map: *map, description, counters, cpu, t: *t, c: c.clone() };
+        let (description, identity) = (description.clone(), identity.clone());
+        let (counters, cpu) = (counters.clone(), cpu.clone());
+        let shared = Shared { source, map: *map, description, identity, counters, cpu, t: *t, c: c.clone() };
         Self { shared: Arc::new(shared), ..self }
     }
 
@@ -137,6 +140,12 @@ impl VolumeReader {
     #[must_use]
     pub fn description(&self) -> &InputDescription {
         &self.shared.description
+    }
+
+    /// What tells the volume from another: the SHA-256 of its metadata, and the store's tag of that where there is one.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.shared.identity
     }
 
     /// What has been read so far.

@@ -8,6 +8,7 @@ use crate::blueprint::{Blueprint, Compressor};
 use crate::input::{in_range, matches_spec};
 use crate::lattice::{check_block, check_extent, check_shard, chunk_shape};
 use crate::layout::{Layout, sizes};
+use crate::ledger::FOLDER;
 use crate::location::Location;
 use crate::node::Node;
 use crate::ome::{collection, is_image};
@@ -47,20 +48,31 @@ pub(crate) struct CoarserLevel {
     pub(crate) layout: Layout,
 }
 
+/// What is there before a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    /// Whether anything is.
+    pub(crate) exists: bool,
+    /// Whether it is what a run has begun that this one goes on with.
+    pub(crate) begun: bool,
+}
+
 impl Target {
     pub(crate) async fn check(
         source: &Source,
         request: &OutputRequest,
         input: &InputDescription,
+        Found { exists, begun }: Found,
     ) -> Result<Self, VolumeError> {
         let location = source.location().clone();
-        let exists = location.exists().await?;
         let (spec, is_group) = match source {
             Source::Place(_) => (None, true),
             Source::Spec(spec) => (Some(&**spec), false),
         };
-        let delete = request.overwrite || spec.is_some_and(|spec| spec.delete_existing);
-        let opened = may_proceed(&location, exists, delete, spec).await?;
+        let delete = !begun && (request.overwrite || spec.is_some_and(|spec| spec.delete_existing));
+        // What a run has begun it may go on with, as if it were not there yet.
+        let opens = spec.is_some_and(|spec| spec.open == Some(true));
+        let opened = may_proceed(&location, exists && (opens || !begun), delete, spec).await?;
         let array = if is_group { location.at("0") } else { location.clone() };
         let (blueprint, layout, axes) = match opened {
             Some(metadata) => {
@@ -188,6 +200,8 @@ async fn may_proceed(
 async fn may_be_deleted(location: &Location) -> Result<(), VolumeError> {
     let node = if location.is_file() { None } else { Node::find(location).await? };
     let what = match node {
+        // A run that was killed before it made anything else.
+        None if !location.is_file() && location.at(FOLDER).exists().await? => return Ok(()),
         None => "something that is no Zarr array or group",
         Some(Node::Array(metadata)) if metadata["node_type"] == "array" || metadata["zarr_format"] == 2 => {
             return Ok(());

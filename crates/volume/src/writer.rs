@@ -9,11 +9,12 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::axes::AxisMap;
+use crate::documents::Seal;
 use crate::gather::{Placement, fill_row, scatter};
-use crate::group::Display;
 use crate::layout::Layout;
+use crate::ledger::checksum;
 use crate::location::Location;
-use crate::{AlignedBytes, CounterSnapshot, CpuPool, StorageCounters, StorageObserver, VolumeError};
+use crate::{AlignedBytes, CounterSnapshot, CpuPool, Record, StorageCounters, StorageObserver, VolumeError, Window};
 
 /// The most units that are encoded and put at once, if they are small.
 const MOST_IN_FLIGHT: usize = 32;
@@ -29,7 +30,7 @@ pub struct VolumeWriter {
 #[derive(Debug)]
 struct Shared {
     levels: Vec<Level>,
-    display: Display,
+    seal: Seal,
     cpu: CpuPool,
     counters: StorageCounters,
     in_flight: usize,
@@ -53,6 +54,25 @@ pub(crate) struct ArrayTarget {
     pub(crate) map: AxisMap,
     pub(crate) t: usize,
     pub(crate) c: usize,
+}
+
+/// What was stored of a tile: length and CRC-32C of each object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written(Vec<(u64, u32)>);
+
+impl Written {
+    /// This and what was stored of the tile on the next coarser level.
+    #[must_use]
+    pub fn and(mut self, coarser: Self) -> Self {
+        self.0.extend(coarser.0);
+        self
+    }
+
+    /// The ledger's record of the tile, whose number this is.
+    #[must_use]
+    pub fn record(&self, tile: u32) -> Record {
+        Record { tile, checksum: checksum(&self.0), bytes: self.0.iter().map(|(length, _)| length).sum() }
+    }
 }
 
 /// One object to be written: which array, its index in the grid, and what goes into it.
@@ -79,12 +99,12 @@ impl VolumeWriter {
     pub(crate) fn new(
         levels: Vec<Level>,
         in_flight: usize,
-        display: Display,
+        seal: Seal,
         cpu: CpuPool,
         counters: StorageCounters,
     ) -> Self {
         let permits = Arc::new(Semaphore::new(in_flight));
-        Self { shared: Arc::new(Shared { levels, display, cpu, counters, in_flight, permits }) }
+        Self { shared: Arc::new(Shared { levels, seal, cpu, counters, in_flight, permits }) }
     }
 
     /// What has been written so far.
@@ -100,13 +120,13 @@ impl VolumeWriter {
 
     /// Writes one tile. It starts on the grid of write units and ends on it or at the volume's end, on every axis. `channels` has
     /// one buffer per output channel: `tile.shape()` elements of the output's kind, axes z, y, x, C order. Every unit is put once, whole, and the call
-    /// returns after each put was acknowledged.
+    /// returns after each put was acknowledged, with the length and checksum of what was put.
     ///
     /// Cancellation: some units may have been written. Writing the tile again is safe and changes nothing.
     ///
     /// # Errors
     /// `Usage` if the tile or the buffers do not fit; `Unavailable` if the store fails for longer than its retries last.
-    pub async fn write(&self, tile: Box3, channels: Vec<AlignedBytes>) -> Result<(), VolumeError> {
+    pub async fn write(&self, tile: Box3, channels: Vec<AlignedBytes>) -> Result<Written, VolumeError> {
         self.write_level(0, tile, channels).await
     }
 
@@ -114,7 +134,12 @@ impl VolumeWriter {
     ///
     /// # Errors
     /// As [`write`](Self::write); `Usage` too if there is no such level.
-    pub async fn write_level(&self, level: usize, tile: Box3, channels: Vec<AlignedBytes>) -> Result<(), VolumeError> {
+    pub async fn write_level(
+        &self,
+        level: usize,
+        tile: Box3,
+        channels: Vec<AlignedBytes>,
+    ) -> Result<Written, VolumeError> {
         let Some(found) = self.shared.levels.get(level) else {
             return Err(VolumeError::usage(format!(
                 "there is no level {level}: the output has {}",
@@ -123,16 +148,19 @@ impl VolumeWriter {
         };
         found.check(tile, &channels)?;
         let channels = Arc::new(channels);
-        let mut waiting = found.jobs(level, tile).into_iter();
+        let jobs = found.jobs(level, tile);
+        let mut objects = vec![(0, 0); jobs.len()];
+        let mut waiting = jobs.into_iter().enumerate();
         let mut running = JoinSet::new();
         loop {
             while running.len() < self.shared.in_flight {
-                let Some(job) = waiting.next() else { break };
-                running.spawn(Arc::clone(&self.shared).write_unit(job, tile, Arc::clone(&channels)));
+                let Some((place, job)) = waiting.next() else { break };
+                let put = Arc::clone(&self.shared).write_unit(job, tile, Arc::clone(&channels));
+                running.spawn(async move { (place, put.await) });
             }
             match running.join_next().await {
-                None => return Ok(()),
-                Some(Ok(written)) => written?,
+                None => return Ok(Written(objects)),
+                Some(Ok((place, object))) => objects[place] = object?,
                 Some(Err(error)) => {
                     return Err(VolumeError::internal(format!("writing a chunk was cut short: {error}")));
                 }
@@ -140,17 +168,17 @@ impl VolumeWriter {
         }
     }
 
-    /// Tells viewers the range of values of each channel, `[least, greatest]`, in the metadata of OME-Zarr images. Bare arrays have
-    /// no place for it.
+    /// Completes the metadata once every tile is stored. Viewers are told the range of values of each channel, in OME-Zarr images;
+    /// bare arrays have no place for it. Repeating it changes nothing.
     ///
     /// # Errors
-    /// `Usage` if there is not one range per channel; `Unavailable` if the store fails.
-    pub async fn write_windows(&self, windows: &[[f64; 2]]) -> Result<(), VolumeError> {
+    /// `Usage` if there is not one window per channel; `Unavailable` if the store fails.
+    pub async fn seal(&self, windows: &[Window]) -> Result<(), VolumeError> {
         let channels = self.shared.levels.first().map_or(0, |level| level.channels);
         if windows.len() != channels {
             return Err(VolumeError::usage(format!("there are {} windows for {channels} channels", windows.len())));
         }
-        self.shared.display.write(windows).await
+        self.shared.seal.put(windows).await
     }
 }
 
@@ -216,7 +244,7 @@ impl Shared {
         job: Job,
         tile: Box3,
         channels: Arc<Vec<AlignedBytes>>,
-    ) -> Result<(), VolumeError> {
+    ) -> Result<(u64, u32), VolumeError> {
         let permit = Arc::clone(&self.permits)
             .acquire_owned()
             .await
@@ -235,7 +263,9 @@ impl Shared {
         let encoded = encoded.map_err(|what| {
             VolumeError::internal(format!("the chunk {} cannot be encoded: {what}", array.location.url_of(&key)))
         })?;
-        array.location.put(&key, Bytes::from(encoded)).await
+        let object = (encoded.len() as u64, crc32c::crc32c(&encoded));
+        array.location.put(&key, Bytes::from(encoded)).await?;
+        Ok(object)
     }
 }
 

@@ -13,6 +13,7 @@ mod models;
 mod order;
 mod parts;
 mod pyramid;
+mod resume;
 mod shapes;
 mod skip;
 mod support;

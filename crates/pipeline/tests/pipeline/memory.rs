@@ -40,6 +40,8 @@ pub(crate) async fn least_memory(
     let environment = Environment::empty();
     store(&environment, "memory://in", volume, chunk).await;
     let mut settings = settings.clone();
+    // Every plan is one of a run from the beginning.
+    (settings.output.overwrite, settings.output.resume) = (true, false);
     loop {
         let memory = planned(&settings, &environment, factories()).await.memory;
         if memory.leases + memory.cache == memory.need {

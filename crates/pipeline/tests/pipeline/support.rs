@@ -11,6 +11,7 @@ use haloflow_pipeline::cast::{NonFinite, Rounding};
 use haloflow_pipeline::cut::Padding;
 use haloflow_pipeline::normalise::Normalisation;
 use haloflow_pipeline::pyramid::Pyramid;
+use haloflow_pipeline::recipe::Recipe;
 use haloflow_pipeline::skip::Skip;
 use haloflow_pipeline::{Fault, Layout, Part, Report, Resources, Run, RunSettings, Values};
 use haloflow_volume::{
@@ -185,6 +186,8 @@ fn request(url: &str) -> OutputRequest {
         input_t: 0,
         input_c: 0,
         overwrite: false,
+        resume: true,
+        shared: false,
         block: None,
         provenance: Value::Null,
     }
@@ -233,6 +236,7 @@ pub(crate) fn settings(layout: Layout, values: Values, batch: usize) -> RunSetti
         pyramid: Pyramid::default(),
         skip: Skip::default(),
         part: Part::Whole,
+        network: Recipe::new(),
     }
 }
 

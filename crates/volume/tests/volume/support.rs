@@ -78,6 +78,8 @@ pub(crate) fn request(target: &str) -> OutputRequest {
         input_t: 0,
         input_c: 0,
         overwrite: false,
+        resume: false,
+        shared: false,
         block: None,
         provenance: json!({"made_by": "a test"}),
     }

@@ -65,6 +65,7 @@ pub(crate) fn settings(source: &str, target: &str, threads: NonZeroUsize) -> Run
         pyramid: Pyramid::default(),
         skip: Skip::default(),
         part: Part::Whole,
+        network: Default::default(),
     }
 }
 
@@ -83,6 +84,8 @@ fn output(target: &str) -> OutputRequest {
         input_t: 0,
         input_c: 0,
         overwrite: true,
+        resume: false,
+        shared: false,
         block: None,
         provenance: serde_json::Value::Null,
     }
