@@ -24,8 +24,10 @@ pub mod settings;
 pub mod skip;
 pub mod statistics;
 pub mod trace;
+pub mod watchdog;
 
 mod batch;
+mod board;
 mod device;
 mod home;
 mod merge;

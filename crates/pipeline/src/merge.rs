@@ -79,11 +79,14 @@ pub(crate) async fn merge(
 
 /// Waits for a batch to come back, on a thread that may block; nothing if it has to go to another device.
 async fn land(shared: &Shared, flight: Flight) -> Result<Option<Landed>, Fault> {
-    let Flight { sequence, rows, completion, device, home } = flight;
-    match shared.tasks.spawn_blocking(move || completion.wait()).await {
+    let Flight { sequence, rows, completion, device, home, holding } = flight;
+    let landed = shared.tasks.spawn_blocking(move || completion.wait()).await;
+    drop(holding);
+    match landed {
         Ok(Ok(slot)) => Ok(Some(Landed { sequence, rows, slot })),
         Ok(Err(Rejected { error, slot })) if home.is_open_after(&device, &error) => {
             // The device's own thread learns of it by its next batch.
+            shared.board.note(format!("batch {sequence} goes to another device: {error}"));
             tracing::warn!(device = error.device, "a batch goes to another device: {}", error.message);
             Home::send(Batch { sequence, slot, rows, home });
             Ok(None)
@@ -101,6 +104,7 @@ async fn merge_batch(
 ) -> Result<(Vec<Share>, Slot), Fault> {
     let mut shares = shares(shared, open, &rows);
     let merging = Arc::clone(shared);
+    let _holding = shared.board.hold(Stage::Merge, format!("a batch of {} patches", rows.len()));
     let work = move || {
         merging.meters.merge.work(|| {
             use rayon::prelude::*;

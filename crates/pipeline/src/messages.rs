@@ -7,6 +7,7 @@ use haloflow_engine::{Completion, Slot};
 use haloflow_geometry::{Box3, Step, Zyx};
 use haloflow_volume::{AlignedBytes, Brick, Record, Window};
 
+use crate::board::Holding;
 use crate::budget::Lease;
 use crate::home::Home;
 use crate::normalise::{Affine, Normaliser};
@@ -66,6 +67,8 @@ pub(crate) struct Flight {
     /// The name of the device that it is on.
     pub(crate) device: Arc<str>,
     pub(crate) home: Home,
+    /// Held by the device until the batch has landed.
+    pub(crate) holding: Holding,
 }
 
 /// A tile with all its contributions: from the merge stage to the write stage.

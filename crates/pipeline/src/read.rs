@@ -28,7 +28,8 @@ struct Admitted {
 
 /// Reads every step of the plan and hands them on in plan order.
 pub(crate) async fn read(shared: Arc<Shared>, out: Sender<PreparedStep>) -> Result<(), Fault> {
-    let admitted = stream::iter(shared.plan.steps(shared.column)).then(|step| admit(Arc::clone(&shared), step));
+    let steps = stream::iter(shared.plan.steps(shared.column)).take_until(shared.drain.clone().cancelled_owned());
+    let admitted = steps.then(|step| admit(Arc::clone(&shared), step));
     let reading = admitted.map(|admitted| {
         let shared = Arc::clone(&shared);
         let tasks = shared.tasks.clone();
@@ -67,6 +68,7 @@ async fn admit(shared: Arc<Shared>, step: Step) -> Admitted {
 async fn read_step(shared: &Shared, admitted: Admitted) -> Result<PreparedStep, Fault> {
     let Admitted { step, input, tiles } = admitted;
     let region = step.read;
+    let _holding = shared.board.hold(Stage::Read, format!("block {region}"));
     let reading = shared.reader.read_and_forget(region, |cell| shared.plan.is_last_to_read(&step, cell));
     let brick = shared.meters.read.working(reading).await;
     let brick = brick.map_err(|error| Fault::volume(Stage::Read, &error).at(region))?;

@@ -7,8 +7,9 @@ use haloflow_engine::{EngineFactory, EngineSpec, Timeline};
 use haloflow_geometry::Zyx;
 use haloflow_volume::{Environment, Ledger, VolumeError, VolumeWriter, Window};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use crate::board::Board;
 use crate::budget::Budget;
 use crate::device::{self, Device, DevicePorts};
 use crate::fault::{Fault, FaultKind, Faults, Stage};
@@ -21,6 +22,7 @@ use crate::report::{DeviceReport, Report, StagesReport, cpu_seconds, peak_reside
 use crate::resume::{Earlier, Recorded, recorded};
 use crate::settings::RunSettings;
 use crate::shared::Shared;
+use crate::watchdog::watch;
 use crate::wiring::{Channels, DeviceChannels, stream};
 
 /// A run that has not begun.
@@ -31,7 +33,10 @@ pub struct Run {
     pub environment: Environment,
     /// One per device.
     pub factories: Vec<Box<dyn EngineFactory>>,
-    /// Cancelled when somebody wants the run to stop.
+    /// Cancelled when somebody wants the run to stop: it admits nothing more, finishes what it has begun, and is cancelled if that
+    /// takes longer than its settings allow.
+    pub drain: CancellationToken,
+    /// Cancelled when the run is to stop at once. What is recorded stays.
     pub cancel: CancellationToken,
     /// Moved as the run goes on.
     pub progress: Arc<Progress>,
@@ -48,6 +53,10 @@ struct Running {
     progress: Arc<Progress>,
     faults: Faults,
     report: Report,
+    board: Board,
+    drain: CancellationToken,
+    /// Cancelled when streaming begins: nothing before it is worth finishing.
+    begun: CancellationToken,
     /// Whether it came as far as streaming.
     settled: bool,
 }
@@ -70,12 +79,16 @@ impl Run {
             progress: self.progress,
             faults: Faults::new(self.cancel.child_token()),
             report: Report { version: env!("CARGO_PKG_VERSION").into(), ..Report::default() },
+            board: Board::default(),
+            drain: self.drain,
+            begun: CancellationToken::new(),
             settled: false,
         };
+        let _stopping = running.stop_when_asked();
         if let Err(fault) = running.go(self.factories).await {
             running.faults.keep(fault);
         }
-        let ended = running.ended(&self.cancel);
+        let ended = running.ended();
         (running.finish(began, &ended), ended)
     }
 }
@@ -109,6 +122,7 @@ impl Running {
             flights: channels.flights_in,
             meters: Arc::clone(&self.meters),
             faults: self.faults.clone(),
+            board: self.board.clone(),
         };
         let devices = device::start(factories, per_device, ports).await?;
         self.report.seconds.devices = began.elapsed().as_secs_f64();
@@ -150,6 +164,8 @@ impl Running {
                 self.settled = true;
                 self.progress.set_doing("streaming");
                 let began = Instant::now();
+                self.begun.cancel();
+                let _watching = self.watch();
                 stream(&shared, slots, threads, channels).await;
                 let ended = self.complete(&shared).await;
                 self.report.seconds.stream = began.elapsed().as_secs_f64();
@@ -248,6 +264,8 @@ impl Running {
             meters: Arc::clone(&self.meters),
             progress: Arc::clone(&self.progress),
             faults: self.faults.clone(),
+            board: self.board.clone(),
+            drain: self.drain.clone(),
             tasks: TaskTracker::new(),
             plan,
             skipped,
@@ -267,13 +285,35 @@ impl Running {
         Ok(bounds)
     }
 
+    /// Cancels the run when it is asked to stop and cannot, or does not, finish what it has begun. Ends when it is dropped.
+    fn stop_when_asked(&self) -> AbortOnDropHandle<()> {
+        let (drain, begun, cancel) = (self.drain.clone(), self.begun.clone(), self.faults.cancel().clone());
+        let timeout = self.settings.resources.drain_timeout;
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            drain.cancelled().await;
+            if begun.is_cancelled() {
+                tokio::time::sleep(timeout).await;
+                tracing::warn!("what was begun is not finished within {timeout:?} (`drain-timeout`); it is given up");
+            }
+            cancel.cancel();
+        }))
+    }
+
+    /// Watches the stages until it is dropped.
+    fn watch(&self) -> Option<AbortOnDropHandle<()>> {
+        let watchdog = self.settings.resources.watchdog.clone()?;
+        let (board, faults) = (self.board.clone(), self.faults.clone());
+        let seen = (Arc::clone(&self.meters), Arc::clone(&self.progress));
+        Some(AbortOnDropHandle::new(tokio::spawn(watch(watchdog, board, seen, faults))))
+    }
+
     /// How the run ended. A run that did not store everything never ends well.
-    fn ended(&self, wish: &CancellationToken) -> Result<(), Fault> {
+    fn ended(&self) -> Result<(), Fault> {
         let seen = self.progress.snapshot();
         match self.faults.first() {
             Some(fault) => Err(fault),
             None if self.settled && seen.tiles == seen.tiles_total => Ok(()),
-            None if wish.is_cancelled() => Err(Fault::interrupted()),
+            None if self.drain.is_cancelled() || self.faults.cancel().is_cancelled() => Err(Fault::interrupted()),
             None => Err(Fault::defect(
                 Stage::Write,
                 &format!("only {} of {} blocks were stored", seen.tiles, seen.tiles_total),

@@ -63,6 +63,7 @@ async fn limited<T, W: Future<Output = Result<(), Fault>>>(
 
 async fn store(shared: &Arc<Shared>, tile: FinishedTile, stored: &Sender<StoredTile>) -> Result<(), Fault> {
     let FinishedTile { tile, region, values, inverses, lease } = tile;
+    let _holding = shared.board.hold(Stage::Write, format!("block {region}"));
     let casting = Arc::clone(shared);
     let storing = async {
         let told = |error| Fault::volume(Stage::Write, &error).at(format!("block {region}"));

@@ -337,6 +337,19 @@ fn cause(error: &object_store::Error) -> Option<&Failure> {
     None
 }
 
+/// Whether there is an object at `place`, a URL or a path.
+///
+/// # Errors
+/// `Usage` if it names no place; `Unavailable` if the store cannot be reached.
+pub async fn exists(place: &str, environment: &crate::Environment) -> Result<bool, VolumeError> {
+    let (folder, key) = match place.trim_end_matches('/').rsplit_once('/') {
+        Some(("", key)) => ("/", key),
+        Some(parts) => parts,
+        None => (".", place),
+    };
+    Ok(crate::address::locate(folder, environment).await?.get(key).await?.is_some())
+}
+
 /// Whether the range is what the store did not like.
 fn refuses_ranges(error: &object_store::Error) -> bool {
     match cause(error) {

@@ -226,6 +226,8 @@ pub(crate) fn settings(layout: Layout, values: Values, batch: usize) -> RunSetti
         prep_workers: 2,
         writer_workers: 2,
         threads: NonZeroUsize::new(2).unwrap(),
+        watchdog: None,
+        drain_timeout: LIMIT,
     };
     RunSettings {
         input: input_options(),
@@ -266,6 +268,7 @@ pub(crate) fn prepare(settings: &RunSettings, environment: &Environment, factori
         environment: environment.clone(),
         factories,
         cancel: CancellationToken::new(),
+        drain: CancellationToken::new(),
         progress: Arc::default(),
         timeline: None,
     }
