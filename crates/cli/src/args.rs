@@ -407,6 +407,12 @@ pub(crate) struct RunArgs {
     #[serde(deserialize_with = "word", skip_serializing_if = "Option::is_none")]
     pub(crate) drain_timeout: Option<String>,
 
+    /// The most blocks that are set aside after they could not be read or stored three times, while the others go on: damaged data, or a
+    /// store that keeps failing. 0: the first fault ends the run [default: 100]
+    #[arg(long, value_name = "BLOCKS", help_heading = "Stopping")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) quarantine: Option<usize>,
+
     /// A file or URL that appears when the machine is about to be taken away: the run stops as it does on SIGTERM
     #[arg(long, value_name = "FILE|URL", help_heading = "Stopping")]
     #[serde(skip_serializing_if = "Option::is_none")]

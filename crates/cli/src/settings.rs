@@ -329,6 +329,7 @@ fn resources(args: &RunArgs, machine: &Machine, on_cuda: bool, errors: &mut Erro
         writer_workers: count("writer-workers", args.writer_workers, 16, MOST, errors),
         watchdog: watchdog(args, errors),
         drain_timeout: time("drain-timeout", args.drain_timeout.as_deref().unwrap_or("25s"), errors),
+        quarantine: args.quarantine.unwrap_or(100),
         threads: NonZeroUsize::new(count("threads", args.threads, threads, MOST_THREADS, errors))
             .unwrap_or(NonZeroUsize::MIN),
     }

@@ -17,6 +17,7 @@ pub mod meter;
 pub mod normalise;
 pub mod progress;
 pub mod pyramid;
+pub mod quarantine;
 pub mod recipe;
 pub mod report;
 pub mod resume;

@@ -17,6 +17,7 @@ use crate::memory::slots_per_device;
 use crate::meter::{Meters, drawn_on};
 use crate::open::{Opened, input_bytes, normalisers, open, provenance};
 use crate::progress::Progress;
+use crate::quarantine::{self, Quarantine};
 use crate::recipe::Head;
 use crate::report::{DeviceReport, Report, StagesReport, cpu_seconds, peak_resident_bytes};
 use crate::resume::{Earlier, Recorded, recorded};
@@ -52,6 +53,7 @@ struct Running {
     timeline: Option<Arc<Timeline>>,
     progress: Arc<Progress>,
     faults: Faults,
+    quarantine: Arc<Quarantine>,
     report: Report,
     board: Board,
     drain: CancellationToken,
@@ -71,12 +73,14 @@ impl Run {
     /// The first fault; it is in the report too.
     pub async fn execute(self) -> (Report, Result<(), Fault>) {
         let began = Instant::now();
+        let quarantine = Arc::new(Quarantine::new(self.settings.resources.quarantine));
         let mut running = Running {
             settings: self.settings,
             environment: self.environment,
             meters: Arc::new(Meters::drawn_on(self.timeline.as_ref())),
             timeline: self.timeline,
             progress: self.progress,
+            quarantine,
             faults: Faults::new(self.cancel.child_token()),
             report: Report { version: env!("CARGO_PKG_VERSION").into(), ..Report::default() },
             board: Board::default(),
@@ -266,6 +270,7 @@ impl Running {
             faults: self.faults.clone(),
             board: self.board.clone(),
             drain: self.drain.clone(),
+            quarantine: Arc::clone(&self.quarantine),
             tasks: TaskTracker::new(),
             plan,
             skipped,
@@ -314,10 +319,9 @@ impl Running {
             Some(fault) => Err(fault),
             None if self.settled && seen.tiles == seen.tiles_total => Ok(()),
             None if self.drain.is_cancelled() || self.faults.cancel().is_cancelled() => Err(Fault::interrupted()),
-            None => Err(Fault::defect(
-                Stage::Write,
-                &format!("only {} of {} blocks were stored", seen.tiles, seen.tiles_total),
-            )),
+            None => Err(quarantine::fault(&self.quarantine.list(), seen.tiles_total).unwrap_or_else(|| {
+                Fault::defect(Stage::Write, &format!("only {} of {} blocks were stored", seen.tiles, seen.tiles_total))
+            })),
         }
     }
 
@@ -327,6 +331,7 @@ impl Running {
         let report = &mut self.report;
         report.complete = ended.is_ok();
         report.fault = ended.clone().err();
+        report.quarantined = self.quarantine.list();
         report.work.blocks = seen.tiles;
         report.work.blocks_total = seen.tiles_total;
         report.work.patches = seen.patches;

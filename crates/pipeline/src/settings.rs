@@ -141,6 +141,8 @@ pub struct Resources {
     pub watchdog: Option<Watchdog>,
     /// How long a run that is asked to stop may take for what it has begun.
     pub drain_timeout: Duration,
+    /// The most blocks that are set aside when they fail, while the others go on; with 0 the first fault ends the run.
+    pub quarantine: usize,
 }
 
 /// A volume larger than any patch, to check sizes against before the real one is known.

@@ -18,6 +18,7 @@ use crate::meter::Meters;
 use crate::normalise::{Normalisation, Normaliser};
 use crate::progress::Progress;
 use crate::pyramid::Downsampling;
+use crate::quarantine::Quarantine;
 
 /// The run as its stages see it.
 pub(crate) struct Shared {
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) meters: Arc<Meters>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) faults: Faults,
+    pub(crate) quarantine: Arc<Quarantine>,
     /// What the stages hold.
     pub(crate) board: Board,
     /// Cancelled when no more steps are to be admitted.

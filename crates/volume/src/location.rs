@@ -300,6 +300,7 @@ impl Location {
         Err(Failed {
             error: object_store::Error::Generic { store: "LocalFileSystem", source: what.into() },
             effort: String::new(),
+            transient: false,
         })
     }
 
@@ -307,10 +308,11 @@ impl Location {
         key.split('/').filter(|part| !part.is_empty()).fold(self.root.clone(), |path, part| path.join(part))
     }
 
-    fn failed(&self, verb: &str, key: &str, Failed { error, effort }: Failed) -> VolumeError {
+    fn failed(&self, verb: &str, key: &str, Failed { error, effort, transient }: Failed) -> VolumeError {
         let name = if key.is_empty() { self.url.clone() } else { self.url_of(key) };
         let kind = match error {
             object_store::Error::InvalidPath { .. } => VolumeErrorKind::Usage,
+            _ if transient => VolumeErrorKind::Transient,
             _ => VolumeErrorKind::Unavailable,
         };
         let denied = |status| matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
@@ -381,7 +383,7 @@ mod tests {
         let location = crate::address::locate("memory://a/b", &crate::Environment::empty()).await.unwrap();
         let source = format!("PUT http://{MACHINE_METADATA}/latest/api/token failed");
         let error = object_store::Error::Generic { store: "S3", source: source.into() };
-        let error = location.failed("read", "c/0", Failed { error, effort: "; given up".to_owned() });
+        let error = location.failed("read", "c/0", Failed { error, effort: "; given up".to_owned(), transient: false });
         assert_eq!(error.kind, VolumeErrorKind::Unavailable);
         assert!(error.message.starts_with("cannot read memory://a/b/c/0: no credentials were found"), "{error}");
         assert!(error.message.ends_with("; given up"), "{error}");

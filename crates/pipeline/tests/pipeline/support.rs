@@ -228,6 +228,7 @@ pub(crate) fn settings(layout: Layout, values: Values, batch: usize) -> RunSetti
         threads: NonZeroUsize::new(2).unwrap(),
         watchdog: None,
         drain_timeout: LIMIT,
+        quarantine: 100,
     };
     RunSettings {
         input: input_options(),

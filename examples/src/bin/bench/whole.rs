@@ -62,6 +62,7 @@ pub(crate) fn settings(source: &str, target: &str, threads: NonZeroUsize) -> Run
             writer_workers: 4,
             watchdog: None,
             drain_timeout: std::time::Duration::ZERO,
+            quarantine: 0,
             threads,
         },
         pyramid: Pyramid::default(),
