@@ -12,6 +12,7 @@ mod memory;
 mod misbehaving_models;
 mod model_forms;
 mod odd_uses;
+mod plan;
 mod predecessor;
 mod read_once;
 mod refusals;

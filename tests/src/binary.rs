@@ -71,6 +71,12 @@ impl Haloflow {
         Self::command(["model"].into_iter().chain(words), LONGEST_WITH_PYTHON)
     }
 
+    /// The same keys for another command than `run`, such as `plan`. Before anything but keys is set.
+    #[must_use]
+    pub fn instead(self, word: &str) -> Self {
+        Self { keys: self.keys, ..Self::command([word], self.longest) }
+    }
+
     /// May take as long as Python needs to export or compile.
     #[must_use]
     pub fn with_python(self) -> Self {

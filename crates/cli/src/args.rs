@@ -20,6 +20,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Streams a volume through a network and writes the result
     Run(Box<RunCommand>),
+    /// Tells what a run would do, need and take; no output is touched
+    Plan(Box<PlanCommand>),
     /// Tells what is stored at a place: axes, levels, chunks, codecs, sizes
     Inspect(InspectCommand),
     /// Shows, exports and compiles models
@@ -38,6 +40,18 @@ pub(crate) struct InspectCommand {
     /// Do not look for credentials and do not sign requests
     #[arg(long)]
     pub(crate) anonymous: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanCommand {
+    /// Do not run a few blocks to predict the time
+    #[arg(long)]
+    pub(crate) no_calibration: bool,
+    /// Tell it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) run: RunCommand,
 }
 
 #[derive(Debug, Args)]

@@ -18,6 +18,7 @@ mod model_trial;
 mod models;
 mod network;
 mod part;
+mod plan;
 mod ready;
 mod report_files;
 mod run;
@@ -35,17 +36,16 @@ use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
     // A negative number is a wrong value, not an unknown flag, so that the error can name the key.
-    let cli = Cli::command().mut_subcommand("run", |run| {
-        run.mut_args(|arg| {
-            if arg.get_num_args().is_none_or(|count| count.takes_values()) {
-                arg.allow_negative_numbers(true)
-            } else {
-                arg
-            }
+    let numbers = |command: clap::Command| {
+        command.mut_args(|arg| {
+            let takes_values = arg.get_num_args().is_none_or(|count| count.takes_values());
+            if arg.get_action().takes_values() && takes_values { arg.allow_negative_numbers(true) } else { arg }
         })
-    });
+    };
+    let cli = Cli::command().mut_subcommand("run", numbers).mut_subcommand("plan", numbers);
     match cli.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { command: Command::Run(command) }) => run::run(&command),
+        Ok(Cli { command: Command::Plan(command) }) => plan::run(&command),
         Ok(Cli { command: Command::Inspect(command) }) => inspect::run(&command),
         Ok(Cli { command: Command::Model(command) }) => model_command::run(&command),
         // Help and version are printed to standard output and end well.

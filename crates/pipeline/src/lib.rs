@@ -12,6 +12,7 @@ pub mod budget;
 pub mod cast;
 pub mod cut;
 pub mod fault;
+pub mod forecast;
 pub mod memory;
 pub mod meter;
 pub mod normalise;

@@ -11,7 +11,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::board::Board;
 use crate::budget::Budget;
-use crate::device::{self, Device, DevicePorts};
+use crate::device::{self, Device, DevicePorts, DeviceThread};
 use crate::fault::{Fault, FaultKind, Faults, Stage};
 use crate::memory::slots_per_device;
 use crate::meter::{Meters, drawn_on};
@@ -46,15 +46,15 @@ pub struct Run {
 }
 
 /// A run that has begun.
-struct Running {
-    settings: RunSettings,
+pub(crate) struct Running {
+    pub(crate) settings: RunSettings,
     environment: Environment,
-    meters: Arc<Meters>,
+    pub(crate) meters: Arc<Meters>,
     timeline: Option<Arc<Timeline>>,
-    progress: Arc<Progress>,
-    faults: Faults,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) faults: Faults,
     quarantine: Arc<Quarantine>,
-    report: Report,
+    pub(crate) report: Report,
     board: Board,
     drain: CancellationToken,
     /// Cancelled when streaming begins: nothing before it is worth finishing.
@@ -73,8 +73,19 @@ impl Run {
     /// The first fault; it is in the report too.
     pub async fn execute(self) -> (Report, Result<(), Fault>) {
         let began = Instant::now();
+        let (mut running, factories) = self.begin();
+        let _stopping = running.stop_when_asked();
+        if let Err(fault) = running.go(factories).await {
+            running.faults.keep(fault);
+        }
+        let ended = running.ended();
+        (running.finish(began, &ended), ended)
+    }
+
+    /// The run, begun, and what makes its engines.
+    pub(crate) fn begin(self) -> (Running, Vec<Box<dyn EngineFactory>>) {
         let quarantine = Arc::new(Quarantine::new(self.settings.resources.quarantine));
-        let mut running = Running {
+        let running = Running {
             settings: self.settings,
             environment: self.environment,
             meters: Arc::new(Meters::drawn_on(self.timeline.as_ref())),
@@ -88,17 +99,29 @@ impl Run {
             begun: CancellationToken::new(),
             settled: false,
         };
-        let _stopping = running.stop_when_asked();
-        if let Err(fault) = running.go(self.factories).await {
-            running.faults.keep(fault);
-        }
-        let ended = running.ended();
-        (running.finish(began, &ended), ended)
+        (running, self.factories)
     }
 }
 
 impl Running {
     async fn go(&mut self, factories: Vec<Box<dyn EngineFactory>>) -> Result<(), Fault> {
+        let opened = self.open().await?;
+        let nothing_left = opened.plan.selection().is_empty() && opened.skipped.is_empty();
+        if let Some(earlier) = opened.earlier.clone().filter(|_| nothing_left) {
+            return Box::pin(self.nothing_left(opened, &earlier)).await;
+        }
+        let (devices, channels) = self.start(factories).await?;
+        let fleet = Arc::clone(channels.home.fleet());
+        let ended = Box::pin(self.run_on(devices, opened, channels)).await;
+        for error in fleet.retired() {
+            let report = self.report.devices.iter_mut().find(|report| report.name == error.device);
+            report.into_iter().for_each(|report| report.retired = Some(error.message.clone()));
+        }
+        ended
+    }
+
+    /// Opens the input and checks the outputs.
+    pub(crate) async fn open(&mut self) -> Result<Opened, Fault> {
         self.settings.check()?;
         self.progress.set_doing("opening");
         let began = Instant::now();
@@ -107,11 +130,14 @@ impl Running {
         let opening = Box::pin(open(&self.settings, &self.environment, &mut self.report));
         let opened = cancel.run_until_cancelled(opening).await.unwrap_or_else(|| Err(Fault::interrupted()))?;
         self.report.seconds.open = began.elapsed().as_secs_f64();
-        let nothing_left = opened.plan.selection().is_empty() && opened.skipped.is_empty();
-        if let Some(earlier) = opened.earlier.clone().filter(|_| nothing_left) {
-            return Box::pin(self.nothing_left(opened, &earlier)).await;
-        }
+        Ok(opened)
+    }
 
+    /// Starts the devices.
+    pub(crate) async fn start(
+        &mut self,
+        factories: Vec<Box<dyn EngineFactory>>,
+    ) -> Result<(Vec<Device>, Channels), Fault> {
         self.progress.set_doing("starting the devices");
         let began = Instant::now();
         let per_device = slots_per_device(factories.len(), self.settings.resources.max_inflight_batches);
@@ -130,14 +156,14 @@ impl Running {
         };
         let devices = device::start(factories, per_device, ports).await?;
         self.report.seconds.devices = began.elapsed().as_secs_f64();
-        let fleet = Arc::clone(channels.home.fleet());
         let channels = Channels { batches: channels.batches_in, flights: channels.flights_out, home: channels.home };
-        let ended = Box::pin(self.run_on(devices, opened, channels)).await;
-        for error in fleet.retired() {
-            let report = self.report.devices.iter_mut().find(|report| report.name == error.device);
-            report.into_iter().for_each(|report| report.retired = Some(error.message.clone()));
-        }
-        ended
+        Ok((devices, channels))
+    }
+
+    /// Lets the devices go before they were given anything.
+    pub(crate) async fn dismiss(&self, devices: Vec<DeviceThread>, channels: Channels) {
+        drop(channels);
+        device::join(devices, &self.faults, device::GRACE).await;
     }
 
     /// Ends a run whose blocks were all stored before, without starting a device.
@@ -156,7 +182,12 @@ impl Running {
     }
 
     /// Settles what depends on the model, creates the outputs and streams. The devices' threads are joined in every case.
-    async fn run_on(&mut self, devices: Vec<Device>, opened: Opened, channels: Channels) -> Result<(), Fault> {
+    pub(crate) async fn run_on(
+        &mut self,
+        devices: Vec<Device>,
+        opened: Opened,
+        channels: Channels,
+    ) -> Result<(), Fault> {
         self.report.devices = devices.iter().map(Device::report).collect();
         let Some(spec) = devices.first().map(|device| device.spec.clone()) else {
             return Err(Fault::new(FaultKind::Usage, Stage::Plan, "`devices` is empty; name at least one"));
@@ -180,8 +211,7 @@ impl Running {
             }
             Err(fault) => {
                 self.faults.report(fault.clone());
-                drop(channels);
-                device::join(threads, &self.faults, device::GRACE).await;
+                self.dismiss(threads, channels).await;
                 Err(fault)
             }
         }
@@ -291,7 +321,7 @@ impl Running {
     }
 
     /// Cancels the run when it is asked to stop and cannot, or does not, finish what it has begun. Ends when it is dropped.
-    fn stop_when_asked(&self) -> AbortOnDropHandle<()> {
+    pub(crate) fn stop_when_asked(&self) -> AbortOnDropHandle<()> {
         let (drain, begun, cancel) = (self.drain.clone(), self.begun.clone(), self.faults.cancel().clone());
         let timeout = self.settings.resources.drain_timeout;
         AbortOnDropHandle::new(tokio::spawn(async move {
@@ -313,7 +343,7 @@ impl Running {
     }
 
     /// How the run ended. A run that did not store everything never ends well.
-    fn ended(&self) -> Result<(), Fault> {
+    pub(crate) fn ended(&self) -> Result<(), Fault> {
         let seen = self.progress.snapshot();
         match self.faults.first() {
             Some(fault) => Err(fault),
