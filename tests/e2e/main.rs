@@ -18,3 +18,4 @@ mod read_once;
 mod refusals;
 mod reports;
 mod signals;
+mod verify;

@@ -71,6 +71,19 @@ impl Haloflow {
         Self::command(["model"].into_iter().chain(words), LONGEST_WITH_PYTHON)
     }
 
+    /// A command line of another command.
+    #[must_use]
+    pub fn other(word: &str) -> Self {
+        Self::command([word], LONGEST)
+    }
+
+    /// Adds a word in front of all keys.
+    #[must_use]
+    pub fn word(mut self, word: impl AsRef<OsStr>) -> Self {
+        self.command.arg(word);
+        self
+    }
+
     /// The same keys for another command than `run`, such as `plan`. Before anything but keys is set.
     #[must_use]
     pub fn instead(self, word: &str) -> Self {

@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Run(Box<RunCommand>),
     /// Tells what a run would do, need and take; no output is touched
     Plan(Box<PlanCommand>),
+    /// Compares an output with the record of what was stored, measures its seams, and recomputes parts of it
+    Verify(Box<VerifyCommand>),
     /// Tells what is stored at a place: axes, levels, chunks, codecs, sizes
     Inspect(InspectCommand),
     /// Shows, exports and compiles models
@@ -47,6 +49,27 @@ pub(crate) struct PlanCommand {
     /// Do not run a few blocks to predict the time
     #[arg(long)]
     pub(crate) no_calibration: bool,
+    /// Tell it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) run: RunCommand,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyCommand {
+    /// The output of a run: URL or path; unset is the first one that `--config` or `--out` names
+    #[arg(value_name = "URL")]
+    pub(crate) place: Option<String>,
+    /// Run so many random windows anew, each as one patch by itself, and compare; needs the keys of the run
+    #[arg(long, value_name = "WINDOWS", default_value_t = 0)]
+    pub(crate) recompute: usize,
+    /// The mean difference of recomputed windows that is good, in standard deviations of the output [default: 0.05]
+    #[arg(long, value_name = "DEVIATIONS")]
+    pub(crate) tolerance: Option<f64>,
+    /// Other windows
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
     /// Tell it as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -26,6 +26,7 @@ mod settings;
 mod show;
 mod signals;
 mod typed;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -42,10 +43,12 @@ fn main() -> ExitCode {
             if arg.get_action().takes_values() && takes_values { arg.allow_negative_numbers(true) } else { arg }
         })
     };
-    let cli = Cli::command().mut_subcommand("run", numbers).mut_subcommand("plan", numbers);
+    let cli =
+        Cli::command().mut_subcommand("run", numbers).mut_subcommand("plan", numbers).mut_subcommand("verify", numbers);
     match cli.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { command: Command::Run(command) }) => run::run(&command),
         Ok(Cli { command: Command::Plan(command) }) => plan::run(&command),
+        Ok(Cli { command: Command::Verify(command) }) => verify::run(&command),
         Ok(Cli { command: Command::Inspect(command) }) => inspect::run(&command),
         Ok(Cli { command: Command::Model(command) }) => model_command::run(&command),
         // Help and version are printed to standard output and end well.

@@ -20,12 +20,14 @@ pub mod progress;
 pub mod pyramid;
 pub mod quarantine;
 pub mod recipe;
+pub mod recompute;
 pub mod report;
 pub mod resume;
 pub mod settings;
 pub mod skip;
 pub mod statistics;
 pub mod trace;
+pub mod verify;
 pub mod watchdog;
 
 mod batch;

@@ -53,10 +53,8 @@ fn a_run_does_what_was_forecast_and_the_forecast_touches_nothing() {
             let calibration = forecast.calibration.as_ref().unwrap();
             assert!(calibration.patches >= 24 && calibration.patches < forecast.work.patches_total, "{calibration:?}");
             assert!(calibration.blocks >= 1 && calibration.blocks < forecast.work.blocks_total, "{calibration:?}");
-            assert!(
-                (0.9..1.1).contains(&calibration.stored_over_raw_written),
-                "nothing is compressed: {calibration:?}"
-            );
+            // Nothing is compressed; metadata comes to it.
+            assert!((1.0..1.6).contains(&calibration.stored_over_raw_written), "{calibration:?}");
             assert!(calibration.patches_per_second > 0.0 && calibration.predicted_seconds > 0.0, "{calibration:?}");
             let report = complete(&settings, &environment, identities(&settings)).await;
             let (planned, done) = (&forecast.work, &report.work);
