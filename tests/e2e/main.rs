@@ -3,6 +3,7 @@
 
 mod bad_network;
 mod broken_data;
+mod full_disk;
 mod golden;
 mod inspect;
 mod interop;

@@ -84,7 +84,8 @@ fn seams_show_in_their_figure_and_in_recomputed_windows() {
     again(scene.job()).end().refused(65, &["was made otherwise: `model` was "]);
     // With nothing trimmed, what the network makes up outside of its patch is seen.
     std::fs::remove_dir_all(&out).unwrap();
-    let bad = || smooth(&scene).keys("--patch 12 --overlap 2 --trim-voxels 0 --block 16 --chunk 16 --lattice block --halo 0");
+    let bad =
+        || smooth(&scene).keys("--patch 12 --overlap 2 --trim-voxels 0 --block 16 --chunk 16 --lattice block --halo 0");
     let _ = bad().end().well();
     let ended = again(bad()).keys("--tolerance 0.001").end();
     ended.refused(65, &["recomputed windows differ from", "`tolerance` is 0.001"]);
