@@ -50,7 +50,7 @@ async fn execute(command: &VerifyCommand) -> Result<(), Refused> {
         return Err(usage("`tolerance` is for recomputed windows: give `--recompute` how many".into()));
     }
     let tolerance = command.tolerance.unwrap_or(0.05);
-    if !(tolerance >= 0.0) {
+    if tolerance.is_nan() || tolerance < 0.0 {
         return Err(usage(format!("`tolerance` is {tolerance}; it must be 0 or more")));
     }
     let network = Network { anonymous: args.anonymous == Some(true), ..Network::default() };
