@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::inspect::InspectCommand;
 use crate::model_args::ModelCommand;
+use crate::plan::PlanCommand;
 use crate::typed::{BatchSize, ShardValue};
+use crate::verify::VerifyCommand;
 
 /// Runs neural networks over whole microscopy volumes.
 #[derive(Debug, Parser)]
@@ -29,52 +32,6 @@ pub(crate) enum Command {
     /// Shows, exports and compiles models
     #[command(subcommand)]
     Model(ModelCommand),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct InspectCommand {
-    /// A Zarr array, an OME-Zarr image or a collection of images: URL, path or TensorStore spec
-    #[arg(value_name = "URL|SPEC")]
-    pub(crate) source: String,
-    /// Tell it as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Do not look for credentials and do not sign requests
-    #[arg(long)]
-    pub(crate) anonymous: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PlanCommand {
-    /// Do not run a few blocks to predict the time
-    #[arg(long)]
-    pub(crate) no_calibration: bool,
-    /// Tell it as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) run: RunCommand,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct VerifyCommand {
-    /// The output of a run: URL or path; unset is the first one that `--config` or `--out` names
-    #[arg(value_name = "URL")]
-    pub(crate) place: Option<String>,
-    /// Run so many random windows anew, each as one patch by itself, and compare; needs the keys of the run
-    #[arg(long, value_name = "WINDOWS", default_value_t = 0)]
-    pub(crate) recompute: usize,
-    /// The mean difference of recomputed windows that is good, in standard deviations of the output [default: 0.05]
-    #[arg(long, value_name = "DEVIATIONS")]
-    pub(crate) tolerance: Option<f64>,
-    /// Other windows
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) seed: u64,
-    /// Tell it as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) run: RunCommand,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use clap::Args;
 use haloflow_engine::EngineFactory;
 use haloflow_engine_torch::TorchFactory;
 use haloflow_pipeline::forecast::{Calibration, Forecast};
@@ -13,13 +14,25 @@ use haloflow_volume::Environment;
 use indicatif::{HumanBytes, HumanCount, HumanDuration, MultiProgress};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::PlanCommand;
+use crate::args::RunCommand;
 use crate::ready::{Stop, ready};
 use crate::run::{fail, runtime};
 use crate::{config, exit, logging, signals};
 
 /// Batches of the short run, for each device.
 const BATCHES: u64 = 12;
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanCommand {
+    /// Do not run a few blocks to predict the time
+    #[arg(long)]
+    pub(crate) no_calibration: bool,
+    /// Tell it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) run: RunCommand,
+}
 
 /// Runs the command to its end.
 pub(crate) fn run(command: &PlanCommand) -> ExitCode {

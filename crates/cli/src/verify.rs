@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use clap::Args;
 use haloflow_engine_torch::TorchFactory;
 use haloflow_pipeline::recompute::{Recomputed, Windows, recompute};
 use haloflow_pipeline::verify::{Verification, verify};
@@ -13,13 +14,34 @@ use indicatif::{HumanBytes, HumanCount, MultiProgress};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{RunArgs, VerifyCommand};
+use crate::args::{RunArgs, RunCommand};
 use crate::ready::{Stop, ready};
 use crate::run::{fail, runtime};
 use crate::{config, exit, logging};
 
 /// Sentences and an exit code.
 type Refused = (Vec<String>, u8);
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyCommand {
+    /// The output of a run: URL or path; unset is the first one that `--config` or `--out` names
+    #[arg(value_name = "URL")]
+    pub(crate) place: Option<String>,
+    /// Run so many random windows anew, each as one patch by itself, and compare; needs the keys of the run
+    #[arg(long, value_name = "WINDOWS", default_value_t = 0)]
+    pub(crate) recompute: usize,
+    /// The mean difference of recomputed windows that is good, in standard deviations of the output [default: 0.05]
+    #[arg(long, value_name = "DEVIATIONS")]
+    pub(crate) tolerance: Option<f64>,
+    /// Other windows
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Tell it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) run: RunCommand,
+}
 
 /// Runs the command to its end.
 pub(crate) fn run(command: &VerifyCommand) -> ExitCode {
