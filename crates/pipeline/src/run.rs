@@ -1,11 +1,12 @@
 //! A run from beginning to end: everything is checked, the devices are warm, then the volume is streamed.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
 use haloflow_engine::{EngineFactory, EngineSpec, Timeline};
 use haloflow_geometry::Zyx;
-use haloflow_volume::{Environment, Ledger, VolumeError, VolumeWriter, Window};
+use haloflow_volume::{CpuPool, Environment, Ledger, VolumeError, VolumeWriter, Window};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
@@ -25,6 +26,9 @@ use crate::settings::RunSettings;
 use crate::shared::Shared;
 use crate::watchdog::watch;
 use crate::wiring::{Channels, DeviceChannels, stream};
+
+/// Threads that fill batches and empty them, for each device. One prepares about a billion voxels per second, and merges as many.
+const FEEDING: usize = 4;
 
 /// A run that has not begun.
 pub struct Run {
@@ -271,6 +275,8 @@ impl Running {
         let normalisers = normalisers(&self.settings.values, bounds, reader.element(), spec.input);
         let (values, resources) = (&self.settings.values, &self.settings.resources);
         let per_step = plan.steps(column).next().map_or(1, |step| step.len());
+        let feeding = resources.threads.get().min(FEEDING * self.report.devices.len());
+        let feed = CpuPool::named("haloflow-feed", NonZeroUsize::new(feeding).unwrap_or(NonZeroUsize::MIN));
         Ok(Arc::new(Shared {
             column,
             input_bytes: input_bytes(&reader),
@@ -279,6 +285,7 @@ impl Running {
             writer,
             ledger,
             cpu,
+            feed: feed.map_err(|error| Fault::volume(Stage::Open, &error))?,
             budget: Budget::new(memory.leases),
             normalisation: values.normalisation,
             normalisers,
