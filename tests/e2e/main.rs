@@ -3,11 +3,13 @@
 
 mod bad_network;
 mod broken_data;
+mod doctor;
 mod golden;
 mod inspect;
 mod interop;
 mod kills;
 mod main_job;
+mod manifests;
 mod memory;
 mod misbehaving_models;
 mod model_forms;
