@@ -213,7 +213,7 @@ fn a_doctor_that_is_interrupted_deletes_its_object() {
     let script = move |asked: Asked<'_>| {
         let reads_back = *asked.method == Method::GET && asked.path.ends_with("/object");
         if reads_back {
-            drop(sender.lock().unwrap().send(()));
+            let _ = sender.lock().unwrap().send(());
         }
         reads_back.then_some(Fault::Stall)
     };
@@ -247,7 +247,9 @@ fn local_folders_are_written_to_and_left_as_they_were() {
 fn devices_budgets_and_models_that_cannot_work_are_told() {
     let scene = Scene::empty();
     let of = |words: &str| Told::of(&Haloflow::doctor(["--json"]).keys(words).end());
-    of("--devices cpu cuda:999").failed(64, "devices", "`devices` names cuda:999", "change that key");
+    let told = of("--devices cpu cuda:999");
+    told.is("devices", "failed", "`devices` names cuda:999", "change that key");
+    assert_eq!(told.code, Some(64));
     of("--devices cpu --memory 900TiB").failed(64, "memory", "the run would be killed", "set `memory` to");
     of("--devices cpu --memory lots").failed(64, "memory", "`memory` is lots", "");
     let missing = scene.path("none.ts");

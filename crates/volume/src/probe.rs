@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::location::Location;
 use crate::node::Node;
-use crate::probe::advice::{Deed, advice, is_unreachable};
+use crate::probe::advice::{Deed, advice, is_final};
 use crate::spec::Source;
 use crate::{Environment, VolumeError, VolumeErrorKind};
 
@@ -129,7 +129,7 @@ async fn read(place: &Location) -> (Vec<Finding>, bool) {
             failed("read", &place.url, &error, fix.to_owned())
         }
         Err(error) => {
-            let goes_on = !is_unreachable(&error);
+            let goes_on = !is_final(place, &error);
             let finding = failed("read", &place.url, &error, advice(place, &error, Deed::Read));
             if !goes_on {
                 return (vec![finding], false);
@@ -165,7 +165,7 @@ async fn listed(place: &Location) -> (Vec<Finding>, bool) {
         Ok(false) => (vec![ok("list", &place.url, "nothing is stored there yet")], true),
         Err(error) => {
             let finding = failed("list", &place.url, &error, advice(place, &error, Deed::List));
-            (vec![finding], !is_unreachable(&error))
+            (vec![finding], !is_final(place, &error))
         }
     }
 }

@@ -36,9 +36,22 @@ fn of_store(error: &VolumeError) -> Option<&object_store::Error> {
     error.source.as_deref()?.downcast_ref()
 }
 
-/// Whether the store gave no answer at all, so that asking it for something else is idle.
+/// Whether the store gave no answer at all.
 pub(super) fn is_unreachable(error: &VolumeError) -> bool {
     matches!(of_store(error).and_then(cause), Some(Failure::Broken(_) | Failure::Stalled(_)))
+}
+
+/// Codes of S3 and Azure for a bucket or container that does not exist. The object store's own error does not tell it apart.
+const NO_BUCKET: [&str; 2] = ["NoSuchBucket", "ContainerNotFound"];
+
+fn has_no_bucket(error: &VolumeError) -> bool {
+    matches!(of_store(error), Some(object_store::Error::NotFound { .. }))
+        || NO_BUCKET.iter().any(|code| error.message.contains(code))
+}
+
+/// Whether asking the place for something else is idle after this.
+pub(super) fn is_final(place: &Location, error: &VolumeError) -> bool {
+    place.directory.is_some() || is_unreachable(error) || has_no_bucket(error)
 }
 
 /// What to do about `error`, which came of doing `deed` at `place`.
@@ -51,14 +64,12 @@ pub(super) fn advice(place: &Location, error: &VolumeError, deed: Deed) -> Strin
         .to_owned();
     }
     let Some(store) = of_store(error) else { return "see what the store says".to_owned() };
-    match (store, cause(store)) {
-        (object_store::Error::NotFound { .. }, _) => {
-            "mend the bucket's name, or make the bucket: it does not exist".to_owned()
-        }
-        (_, Some(Failure::Broken(_) | Failure::Stalled(_))) => {
+    match cause(store) {
+        _ if has_no_bucket(error) => "mend the bucket's name, or make the bucket: it does not exist".to_owned(),
+        Some(Failure::Broken(_) | Failure::Stalled(_)) => {
             "look at the address (AWS_ENDPOINT_URL or the profile's endpoint_url), the network and the proxy".to_owned()
         }
-        (_, Some(Failure::Refused(refusal))) => of_refusal(refusal, deed),
+        Some(Failure::Refused(refusal)) => of_refusal(refusal, deed),
         _ if store.source().is_some_and(|source| source.is::<NoCredentials>()) => {
             "set credentials, or use --anonymous".to_owned()
         }
