@@ -116,7 +116,7 @@ fn a_store_that_works_is_well_and_is_left_as_it_was() {
 fn everything_in_the_file_of_a_run_is_looked_at() {
     let scene = Scene::empty();
     volume([8; 3]).write(&scene.path("store/lab/in.zarr"), &noisy([8; 3]));
-    let before = files(&scene.path("store"));
+    let before = files(&scene.path("store/lab"));
     let server = server(&scene, Box::new(|_| None));
     let config = scene.path("run.toml");
     let model = golden_model("identity");
@@ -131,7 +131,7 @@ fn everything_in_the_file_of_a_run_is_looked_at() {
     told.is("write", "ok", "", "");
     // One store is told of once, and the input is not written to.
     assert_eq!(told.storage().iter().filter(|told| *told == "region ok").count(), 1);
-    assert_eq!(files(&scene.path("store")), before);
+    assert_eq!(files(&scene.path("store/lab")), before);
     std::fs::write(&config, keys.replace("in.zarr", "none.zarr")).unwrap();
     Told::of(&run().end()).failed(65, "read", "no Zarr array or group", "zarr.json");
     std::fs::write(&config, keys + "overlop = 3\n").unwrap();

@@ -89,7 +89,7 @@ fn form(args: &RunArgs, model: &Model, wish: Wish, has_package: bool, subject: S
             Check::warning("form", subject, found, "put its .toml beside it")
         }
         (_, false) => {
-            let found = "no package is for this machine, and nothing else of it can run";
+            let found = "no package is for this machine, and nothing else of it may run";
             Check::failed("form", subject, found, again, exit::DATA)
         }
     }
@@ -104,5 +104,63 @@ fn with_python(args: &RunArgs, check: &'static str, subject: String, found: &str
             let found = format!("{found} unless it is in the cache, and {}", error.message);
             Check::warning(check, subject, found, "name one with torch by `python`")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haloflow_model::{Kind, PackageFacts};
+
+    use super::*;
+
+    fn package(device: &str, libtorch: &str) -> Package {
+        let facts = PackageFacts {
+            libtorch: libtorch.into(),
+            device: device.into(),
+            architecture: haloflow_engine_torch::architecture(TorchDevice::Cpu),
+            batch: 4,
+            patch: [16; 3],
+            kind: Kind::F32,
+            mode: "default".into(),
+            dynamic: false,
+            sha256: String::new(),
+            weights_sha256: String::new(),
+        };
+        Package { path: format!("{device}-{libtorch}.pt2").into(), facts }
+    }
+
+    fn model() -> Model {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("net.ts");
+        std::fs::write(&path, "").unwrap();
+        Model::open(&path, &Cache::new(Some(folder.path()), |_| None).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_package_is_held_against_every_device() {
+        let (model, here) = (model(), haloflow_engine_torch::libtorch_version());
+        let of = |device, libtorch, devices: &[TorchDevice]| fit(&package(device, libtorch), &model, devices);
+        assert_eq!(of("cpu", &here, &[TorchDevice::Cpu]), Ok(vec!["cpu".to_owned()]));
+        let told = of("cpu", "1.0.0", &[TorchDevice::Cpu]).unwrap_err();
+        assert_eq!(told, format!("it was made for libtorch 1.0.0 and {here} is needed"));
+        let told = of("cuda", &here, &[TorchDevice::Cpu]).unwrap_err();
+        assert_eq!(told, "it was made for device cuda and cpu is needed");
+    }
+
+    #[test]
+    fn what_will_run_follows_from_what_there_is() {
+        let of = |model: &Model, wish, has_package| {
+            let json = serde_json::to_value(form(&RunArgs::default(), model, wish, has_package, "net".into())).unwrap();
+            format!("{} {}", json["verdict"].as_str().unwrap(), json["found"].as_str().unwrap())
+        };
+        let with_module = model();
+        assert_eq!(of(&with_module, Wish::Off, false), "ok the TorchScript module runs");
+        assert!(of(&with_module, Wish::On, true).starts_with("ok a compiled package runs"));
+        assert!(of(&with_module, Wish::On, false).starts_with("warning no package is for this machine"));
+        assert!(of(&with_module, Wish::Required, false).starts_with("failed no package is for this machine"));
+        let mut without = Model { module: None, ..with_module };
+        assert!(of(&without, Wish::Off, false).starts_with("warning nothing beside the package tells"));
+        without.packages.push(package("cuda", "1.0.0"));
+        assert!(of(&without, Wish::Off, false).starts_with("failed no package is for this machine"));
     }
 }
