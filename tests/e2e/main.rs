@@ -3,12 +3,14 @@
 
 mod bad_network;
 mod broken_data;
+mod doctor;
 mod full_disk;
 mod golden;
 mod inspect;
 mod interop;
 mod kills;
 mod main_job;
+mod manifests;
 mod memory;
 mod misbehaving_models;
 mod model_forms;

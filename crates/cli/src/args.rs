@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::doctor_args::DoctorCommand;
 use crate::inspect::InspectCommand;
 use crate::model_args::ModelCommand;
 use crate::plan::PlanCommand;
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     Verify(Box<VerifyCommand>),
     /// Tells what is stored at a place: axes, levels, chunks, codecs, sizes
     Inspect(InspectCommand),
+    /// Tells whether a run could work here: libtorch, GPUs, the model, storage, credentials, clocks, memory, disks
+    Doctor(Box<DoctorCommand>),
     /// Shows, exports and compiles models
     #[command(subcommand)]
     Model(ModelCommand),

@@ -5,6 +5,8 @@
 mod args;
 mod compile;
 mod config;
+mod doctor;
+mod doctor_args;
 mod exit;
 mod inspect;
 mod logging;
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Verify(command) }) => verify::run(&command),
         Ok(Cli { command: Command::Inspect(command) }) => inspect::run(&command),
         Ok(Cli { command: Command::Model(command) }) => model_command::run(&command),
+        Ok(Cli { command: Command::Doctor(command) }) => doctor::run(&command),
         // Help and version are printed to standard output and end well.
         Err(error) if !error.use_stderr() => {
             drop(error.print());
