@@ -169,13 +169,12 @@ impl Limit {
 
     fn of(seen: &Seen) -> Self {
         let span = seen.seconds.max(1e-9);
-        // A device that computes on the host's cores is idle too while it waits for them.
-        if seen.stages.device.waiting_seconds < 0.2 * span * seen.devices as f64 {
-            Self::Device
-        } else if seen.cpu_seconds > 0.8 * span * seen.threads as f64 {
-            Self::Processor
-        } else {
-            Self::Reading
+        let computes = seen.cpu_seconds > 0.8 * span * seen.threads as f64;
+        // Reading waits only for room, which is not there as long as somebody behind it is slower.
+        match seen.stages.read.waiting_seconds > 0.2 * span {
+            true if seen.on_host || !computes => Self::Device,
+            false if !computes => Self::Reading,
+            _ => Self::Processor,
         }
     }
 }
@@ -185,7 +184,8 @@ struct Seen {
     stages: StagesReport,
     seconds: f64,
     cpu_seconds: f64,
-    devices: usize,
+    /// Whether the devices are the host's processors.
+    on_host: bool,
     threads: usize,
 }
 
@@ -323,7 +323,8 @@ pub(crate) fn calibration(
     let raw_read = read.chunks_decoded as f64 * whole.input.raw_bytes as f64 / whole_chunks(whole);
     let raw_written =
         whole.traffic.raw_bytes_written as f64 * work.blocks_total as f64 / whole.work.blocks_total.max(1) as f64;
-    let seen = Seen { stages: report.stages, seconds, cpu_seconds, devices: report.devices.len(), threads };
+    let on_host = report.devices.iter().all(|device| device.name == "cpu");
+    let seen = Seen { stages: report.stages, seconds, cpu_seconds, on_host, threads };
     Calibration {
         devices: report.devices.clone(),
         blocks: work.blocks_total,
@@ -361,14 +362,21 @@ mod tests {
     #[test]
     fn what_is_never_idle_limits() {
         let stages = |waiting_seconds| StagesReport {
-            device: Reading { working_seconds: 1.0, waiting_seconds, items: 5 },
+            read: Reading { working_seconds: 1.0, waiting_seconds, items: 5 },
             ..StagesReport::default()
         };
-        let seen =
-            |idle, cpu_seconds| Seen { stages: stages(idle), seconds: 10.0, cpu_seconds, devices: 2, threads: 4 };
-        assert_eq!(Limit::of(&seen(1.0, 39.0)), Limit::Device);
-        assert_eq!(Limit::of(&seen(8.0, 39.0)), Limit::Processor);
-        assert_eq!(Limit::of(&seen(8.0, 9.0)), Limit::Reading);
+        let seen = |waits, cpu_seconds, on_host| Seen {
+            stages: stages(waits),
+            seconds: 10.0,
+            cpu_seconds,
+            on_host,
+            threads: 4,
+        };
+        assert_eq!(Limit::of(&seen(5.0, 9.0, false)), Limit::Device);
+        assert_eq!(Limit::of(&seen(5.0, 39.0, true)), Limit::Device);
+        assert_eq!(Limit::of(&seen(5.0, 39.0, false)), Limit::Processor);
+        assert_eq!(Limit::of(&seen(0.0, 39.0, false)), Limit::Processor);
+        assert_eq!(Limit::of(&seen(0.0, 9.0, false)), Limit::Reading);
     }
 
     #[test]
