@@ -273,6 +273,7 @@ impl Running {
         let per_step = plan.steps(column).next().map_or(1, |step| step.len());
         Ok(Arc::new(Shared {
             column,
+            forgets: memory.forgets,
             input_bytes: input_bytes(&reader),
             tile_bytes,
             reader: reader.with_cache(memory.cache),
