@@ -35,6 +35,9 @@ impl Reuse {
         let (high, wide) = (side(1, column.y), side(2, column.x));
         // In the volume lattice a read is a whole row.
         let beside = if is_block { x.longest } else { wide };
+        // Blocks of a column that is one wide have no neighbour in it.
+        let rows = if is_block && column.y <= 1 { 0 } else { y.shared };
+        let next = if is_block && column.x <= 1 { 0 } else { beside };
         let bytes = |voxels: usize| (voxels as u64).saturating_mul(demand.input_bytes);
         let [_, tiles_y, tiles_x] = demand.plan.tiles();
         // Voxels that all columns read side by side, along y and x.
@@ -47,7 +50,7 @@ impl Reuse {
         let deep = whole(0).div_ceil(z.longest.max(1));
         Self {
             layer: bytes(z.shared * high * wide),
-            rows: bytes((z.longest - z.shared) * (y.shared * wide + (y.longest - y.shared) * beside)),
+            rows: bytes((z.longest - z.shared) * (rows * wide + (y.longest - rows) * next)),
             row: bytes(z.longest * y.longest * wide),
             beside: bytes(z.longest * y.longest * beside),
             across: if is_one { 0 } else { bytes(deep * shared) },

@@ -217,3 +217,23 @@ fn what_is_read_is_about_what_the_split_says() {
         assert!(of([2048, 256, 256], unit, 512) <= Some(1.3));
     }
 }
+
+#[test]
+fn a_cell_is_done_with_in_a_column_when_no_later_step_of_it_reads_it() {
+    for lattice in [Lattice::Volume, Lattice::Block { halo: [3; 3] }] {
+        let plan = plan([40, 50, 60], 16, 12, lattice);
+        for column in [Column { y: 1, x: 1 }, Column { y: 2, x: 1 }, Column { y: 1, x: 3 }, plan.widest()] {
+            let steps: Vec<_> = plan.steps(column).collect();
+            let of = |step: &haloflow_geometry::Step| [step.tiles[1].start / column.y, step.tiles[2].start / column.x];
+            for (place, step) in steps.iter().enumerate() {
+                for cell in step.read.cells([7; 3]).indices().map(|cell| Box3::of_cell(cell, [7; 3])) {
+                    let reads = |later: &&haloflow_geometry::Step| !later.read.intersect(&cell).is_empty();
+                    let again = steps[place + 1..].iter().filter(reads);
+                    let again_here = again.clone().any(|later| of(later) == of(step));
+                    assert_eq!(plan.is_last_to_read(step, &cell, Some(column)), !again_here, "{step:?} {cell}");
+                    assert!(!plan.is_last_to_read(step, &cell, None) || again.count() == 0, "{step:?} {cell}");
+                }
+            }
+        }
+    }
+}
