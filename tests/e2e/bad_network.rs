@@ -105,7 +105,8 @@ fn a_fault_for_ever_is_a_clean_error_in_bounded_time() {
         let server = S3Server::start_faulty(scene.path("store"), "lab", Box::new(script)).unwrap();
         let ended = job(&scene, &server).keys("--overwrite --request-deadline 1.5").end();
         ended.refused(74, &parts);
-        assert!(ended.lasted < Duration::from_secs(20), "{fault:?}: {:?}", ended.lasted);
+        // Eight blocks are tried three times each, and their many objects take turns.
+        assert!(ended.lasted < Duration::from_secs(60), "{fault:?}: {:?}", ended.lasted);
         assert!(!ended.stderr.contains("haloflow-test-secret"), "{}", ended.stderr);
     }
 }

@@ -39,7 +39,7 @@ fn amplification(shape: Zyx, chunk: usize, shard: Option<usize>, memory: &str) -
 #[test]
 fn a_volume_is_fetched_once() {
     let mut told = Vec::new();
-    let (large, small) = ([128, 512, 384], [512, 64, 64]);
+    let (large, small, wide) = ([128, 512, 384], [512, 64, 64], [512, 128, 128]);
     // The indexes of shards may take 16 MiB, however small the volume is.
     for (shape, chunk, shard, memory, limit) in [
         (large, 32, None, "64MiB", 1.05),
@@ -47,6 +47,8 @@ fn a_volume_is_fetched_once() {
         (large, 16, Some(64), "64MiB", 1.05),
         (small, 32, None, "8MiB", 1.3),
         (small, 16, None, "8MiB", 1.3),
+        (wide, 32, None, "8MiB", 5.0),
+        (wide, 16, None, "8MiB", 1.5),
     ] {
         let amplification = amplification(shape, chunk, shard, memory);
         println!("{shape:?} in chunks of {chunk}, shards {shard:?}, {memory}: {amplification:.3}");

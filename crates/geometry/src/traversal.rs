@@ -135,15 +135,23 @@ impl Plan {
     /// Whether no later step reads any voxel of `cell`, of which `step` reads some; told for all tiles, selected or not.
     ///
     /// Along each axis reads begin ever later, and a step's read is a product: the last step that reads a cell is the product of
-    /// the last on each axis. Columns that lie behind count as later, so that what they share with this one may be kept for them.
+    /// the last on each axis. Columns that lie behind count as later, so that what they share with this one may be kept for them,
+    /// unless the steps `within` columns of this size alone are asked about.
     #[must_use]
-    pub fn is_last_to_read(&self, step: &Step, cell: &Box3) -> bool {
+    pub fn is_last_to_read(&self, step: &Step, cell: &Box3, within: Option<Column>) -> bool {
         let last = |axis: usize| {
             let plan = &self.axes()[axis];
             let next = match self.geometry().lattice {
-                Lattice::Volume => plan.patches().get(step.patches[axis].end).map(|patch| patch.start),
+                Lattice::Volume => {
+                    let stop = within.map_or(usize::MAX, |_| plan.patches_of(&step.tiles[axis]).end);
+                    let next = Some(step.patches[axis].end).filter(|next| *next < stop);
+                    next.and_then(|next| plan.patches().get(next)).map(|patch| patch.start)
+                }
                 Lattice::Block { .. } => {
-                    (step.tiles[axis].end < plan.tiles().len()).then(|| plan.tile_box(step.tiles[axis].end).start)
+                    let next = step.tiles[axis].end;
+                    let size = within.map_or(usize::MAX, |column| [usize::MAX, column.y, column.x][axis].max(1));
+                    let stays = step.tiles[axis].start / size == next / size;
+                    (stays && next < plan.tiles().len()).then(|| plan.tile_box(next).start)
                 }
             };
             next.is_none_or(|start| start >= cell.stop[axis])

@@ -4,6 +4,7 @@ use haloflow_engine::EngineSpec;
 use haloflow_geometry::{Column, Footprint, Lattice, Plan};
 use serde::Serialize;
 
+use self::reuse::Reuse;
 use crate::fault::{Fault, FaultKind, Stage};
 
 /// Slots per device: one filling, one on the device, one merging.
@@ -29,6 +30,12 @@ pub struct MemorySplit {
     pub leases: u64,
     /// The least that steps and tiles need.
     pub need: u64,
+    /// Decoded bytes that will be read for the whole volume: an estimate to compare splits by.
+    #[serde(skip)]
+    pub(crate) read: u64,
+    /// Whether the cache is too small to hold what a column shares with the next one until that comes.
+    #[serde(skip)]
+    pub(crate) forgets: bool,
 }
 
 /// What the split is made for.
@@ -59,26 +66,65 @@ pub(crate) fn split(total: u64, demand: &Demand<'_>) -> Result<(Column, MemorySp
     if slots + demand.transfer > total {
         return Err(too_little(total, slots, demand, demand.plan.need(NARROWEST, &footprint)));
     }
+    if matches!(demand.plan.geometry().lattice, Lattice::Block { .. }) {
+        let found = split_blocks(rest, demand, &footprint);
+        return found
+            .map(|(column, cache, need)| (column, finish(total, demand, column, cache, need)))
+            .ok_or_else(|| too_little(total, slots, demand, demand.plan.need(NARROWEST, &footprint)));
+    }
     // Room beyond the need lets reading run ahead: better a column that leaves as much again.
     for ahead in [2, 1] {
         for column in candidates(demand, rest / 2) {
-            let kept = kept_bytes(demand, column);
-            let cache = kept.min(rest / 2);
+            let cache = kept(demand, column).min(rest / 2);
             if let Some(need) = demand.plan.need_within(column, &footprint, (rest - cache) / ahead) {
-                let (leases, transfer) = (rest - cache, demand.transfer);
-                return Ok((column, MemorySplit { total, slots, cache, kept, transfer, leases, need }));
+                return Ok((column, finish(total, demand, column, cache, need)));
             }
         }
     }
     // Whatever is left beyond the need is shared.
     for column in candidates(demand, 0) {
         if let Some(need) = demand.plan.need_within(column, &footprint, rest) {
-            let kept = kept_bytes(demand, column);
-            let (cache, transfer) = (kept.min((rest - need) / 2), demand.transfer);
-            return Ok((column, MemorySplit { total, slots, cache, kept, transfer, leases: rest - cache, need }));
+            let cache = kept(demand, column).min((rest - need) / 2);
+            return Ok((column, finish(total, demand, column, cache, need)));
         }
     }
     Err(too_little(total, slots, demand, demand.plan.need(NARROWEST, &footprint)))
+}
+
+/// In the block lattice every column computes the same patches, so that column and cache are chosen by what has to be read: the least
+/// that fits, or one that reads hardly more and leaves room to read ahead.
+fn split_blocks(rest: u64, demand: &Demand<'_>, footprint: &Footprint) -> Option<(Column, u64, u64)> {
+    let reuse = |column| Reuse::of(demand, column).levels().map(move |(cache, read)| (read, cache, column));
+    let mut choices: Vec<_> =
+        ladder(demand).into_iter().flat_map(reuse).filter(|(_, cache, _)| *cache <= rest).collect();
+    choices.sort_by_key(|&(read, cache, column)| (read, cache, reread(demand, column)));
+    let fits = |ahead: u64, most: u64| {
+        let mut choices = choices.iter().take_while(move |(read, ..)| *read <= most);
+        choices.find_map(|&(read, cache, column)| {
+            let need = demand.plan.need_within(column, footprint, (rest - cache) / ahead)?;
+            Some((read, (column, cache, need)))
+        })
+    };
+    let (read, least) = fits(1, u64::MAX)?;
+    // Better to wait less for the store than to save a twentieth of what is read.
+    Some(fits(2, read.saturating_add(read / 20)).map_or(least, |(_, roomy)| roomy))
+}
+
+/// The split with this column and this cache; the rest is leased.
+fn finish(total: u64, demand: &Demand<'_>, column: Column, cache: u64, need: u64) -> MemorySplit {
+    let (slots, transfer) = (demand.slots as u64 * demand.spec.slot_bytes() as u64, demand.transfer);
+    let reuse = Reuse::of(demand, column);
+    MemorySplit {
+        total,
+        slots,
+        cache,
+        kept: reuse.kept(),
+        transfer,
+        leases: total - slots - transfer - cache,
+        need,
+        read: reuse.read(cache),
+        forgets: cache < reuse.kept().saturating_add(reuse.across),
+    }
 }
 
 /// Says what a run needs, for what, and what to change.
@@ -104,10 +150,15 @@ fn candidates(demand: &Demand<'_>, cache: u64) -> Vec<Column> {
     let mut columns = ladder(demand);
     columns.sort_by_cached_key(|&column| {
         // A column whose input is not kept from one step to the next reads its chunks again: about a tenth of the work.
-        let misses = u64::from(kept_bytes(demand, column) > cache);
+        let misses = u64::from(kept(demand, column) > cache);
         (demand.plan.patches_of_all(column) * (10 + misses), reread(demand, column))
     });
     columns
+}
+
+/// What has to be kept for a column, bytes.
+fn kept(demand: &Demand<'_>, column: Column) -> u64 {
+    Reuse::of(demand, column).kept()
 }
 
 /// Columns from the widest to the narrowest, each the one that computes the fewest patches among all that keep an eighth less
@@ -117,9 +168,7 @@ fn ladder(demand: &Demand<'_>) -> Vec<Column> {
     let across = sizes(width);
     let all = sizes(height).into_iter().flat_map(|y| across.iter().map(move |&x| Column { y, x }));
     let mut left: Vec<_> = all
-        .map(|column| {
-            (kept_bytes(demand, column), (demand.plan.patches_of_all(column), reread(demand, column)), column)
-        })
+        .map(|column| (kept(demand, column), (demand.plan.patches_of_all(column), reread(demand, column)), column))
         .collect();
     let mut rungs = Vec::new();
     while let Some(&(kept, _, column)) = left.iter().min_by_key(|(_, cost, _)| *cost) {
@@ -146,48 +195,6 @@ fn sizes(tiles: usize) -> Vec<usize> {
     sizes
 }
 
-/// The decoded chunks that have to be kept so that those of a column are read once: what a layer of reads along z shares with the
-/// next one, over the whole column; and below that what a row shares with the next one, and a read with the one beside it.
-fn kept_bytes(demand: &Demand<'_>, column: Column) -> u64 {
-    let [z, y, x] = std::array::from_fn(|axis| Reads::along(demand, axis));
-    let geometry = demand.plan.geometry();
-    let side = |axis: usize, tiles: usize| {
-        let (unit, all) = (demand.unit[axis].max(1), geometry.volume[axis]);
-        let whole = all.div_ceil(unit) * unit;
-        if tiles * geometry.tile[axis] >= all { whole } else { whole.min(tiles * geometry.tile[axis] + 2 * unit) }
-    };
-    let (high, wide) = (side(1, column.y), side(2, column.x));
-    // In the volume lattice a read is a whole row.
-    let beside = if matches!(geometry.lattice, Lattice::Block { .. }) { x.longest } else { wide };
-    let layer = z.shared * high * wide;
-    let rows = (z.longest - z.shared) * (y.shared * wide + (y.longest - y.shared) * beside);
-    (layer + rows) as u64 * demand.input_bytes
-}
-
-/// The reads of steps along one axis, in whole chunks.
-struct Reads {
-    /// Voxels of the longest.
-    longest: usize,
-    /// Most voxels that two neighbours share.
-    shared: usize,
-}
-
-impl Reads {
-    fn along(demand: &Demand<'_>, axis: usize) -> Self {
-        let (plan, unit) = (&demand.plan.axes()[axis], demand.unit[axis].max(1));
-        let whole = |range: std::ops::Range<usize>| range.start / unit * unit..range.end.div_ceil(unit) * unit;
-        let reads: Vec<_> = match demand.plan.geometry().lattice {
-            Lattice::Volume => {
-                plan.patches().iter().map(|patch| whole(patch.start..patch.start + patch.valid)).collect()
-            }
-            Lattice::Block { .. } => (0..plan.tiles().len()).map(|tile| whole(plan.tile_box(tile))).collect(),
-        };
-        let shared = reads.windows(2).map(|pair| pair[0].end.saturating_sub(pair[1].start));
-        let longest = reads.iter().map(|read| read.len()).max().unwrap_or(0);
-        Self { longest, shared: shared.max().unwrap_or(0).min(longest) }
-    }
-}
-
 /// How much of the input is read again because a neighbouring column needs it too: a figure to compare columns by.
 fn reread(demand: &Demand<'_>, column: Column) -> u64 {
     let [_, height, width] = demand.plan.tiles();
@@ -201,5 +208,6 @@ fn mib(bytes: u64) -> String {
     }
 }
 
+mod reuse;
 #[cfg(test)]
 mod tests;

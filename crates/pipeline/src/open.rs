@@ -228,12 +228,14 @@ impl Opened {
                 unit: self.reader.unit(),
             }
         };
-        let mut given = None;
+        let (mut given, mut least) = (None, u64::MAX);
         for fewer in FEWER {
             let split = split(settings.resources.memory, &demand(fewer));
             let reads_once = split.as_ref().is_ok_and(|(_, memory)| memory.kept <= memory.cache);
-            if reads_once || given.as_ref().is_none_or(|given: &Result<_, Fault>| given.is_err()) {
+            let read = split.as_ref().map_or(u64::MAX, |(_, memory)| memory.read);
+            if given.is_none() || reads_once || read < least {
                 given = Some(split.map(|(column, memory)| (column, memory, fewer)));
+                least = read;
             }
             if reads_once {
                 break;

@@ -85,7 +85,8 @@ async fn read_step(shared: &Shared, admitted: Admitted) -> Result<PreparedStep, 
 async fn read_region(shared: &Shared, step: &Step) -> Result<Brick, Fault> {
     let region = step.read;
     for left in (0..TRIES).rev() {
-        let reading = shared.reader.read_and_forget(region, |cell| shared.plan.is_last_to_read(step, cell));
+        let is_done = |cell: &Box3| shared.plan.is_last_to_read(step, cell, shared.forgets.then_some(shared.column));
+        let reading = shared.reader.read_and_forget(region, is_done);
         let fault = match reading.await {
             Ok(brick) => return Ok(brick),
             Err(error) => Fault::volume(Stage::Read, &error).at(region),

@@ -279,6 +279,7 @@ impl Running {
         let feed = CpuPool::named("haloflow-feed", NonZeroUsize::new(feeding).unwrap_or(NonZeroUsize::MIN));
         Ok(Arc::new(Shared {
             column,
+            forgets: memory.forgets,
             input_bytes: input_bytes(&reader),
             tile_bytes,
             reader: reader.with_cache(memory.cache),

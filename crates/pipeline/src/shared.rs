@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     /// Tiles that need not be computed: they are recorded as if they were stored.
     pub(crate) skipped: Selection,
     pub(crate) column: Column,
+    /// Whether chunks that only later columns need are let go of.
+    pub(crate) forgets: bool,
     pub(crate) spec: EngineSpec,
     pub(crate) reader: VolumeReader,
     pub(crate) writer: VolumeWriter,

@@ -66,7 +66,7 @@ pub(crate) async fn amazon(
     let set = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).filter(|value| !value.is_empty());
     let endpoint = settings.endpoint.clone();
     let endpoint = endpoint.or_else(|| set(&builder, AmazonS3ConfigKey::S3Endpoint));
-    let endpoint = endpoint.or_else(|| set(&builder, AmazonS3ConfigKey::Endpoint)).or(profile.endpoint);
+    let endpoint = endpoint.or_else(|| set(&builder, AmazonS3ConfigKey::Endpoint)).or_else(|| profile.endpoint.clone());
     if let Some(endpoint) = &endpoint {
         builder = builder
             .with_config(AmazonS3ConfigKey::S3Endpoint, endpoint)
@@ -88,6 +88,7 @@ pub(crate) async fn amazon(
     if unsigned || settings.anonymous || environment.network().anonymous {
         builder = builder.with_skip_signature(true);
     } else {
+        profile.check_role(environment)?;
         let chain = Arc::new(Credentials::new(environment));
         builder = builder.with_credentials(Arc::clone(&chain) as _);
         credentials = Some(chain);

@@ -100,7 +100,10 @@ impl Credentials {
         let context =
             Context::new().with_env(StaticEnv { home_dir, envs }).with_file_read(Files).with_command_execute(Programs);
         let context = match services {
-            Ok(client) => context.with_http_send(Services(client)),
+            Ok(client) => {
+                let sts = environment.variable("AWS_ENDPOINT_URL_STS").filter(|url| !url.is_empty()).map(str::to_owned);
+                context.with_http_send(Services { client, sts })
+            }
             Err(_) => context,
         };
         Self { context, chain: chain(), last: Mutex::default() }
@@ -184,15 +187,32 @@ impl FileRead for Files {
     }
 }
 
+/// Services that give credentials, over HTTP.
 #[derive(Debug)]
-struct Services(reqwest::Client);
+struct Services {
+    client: reqwest::Client,
+    /// Where the token service is, if not at its public address.
+    sts: Option<String>,
+}
+
+impl Services {
+    /// The URL to ask in place of the one that the chain knows.
+    fn url(&self, known: &http::Uri) -> String {
+        let host = known.host().unwrap_or_default();
+        let is_sts = host.starts_with("sts.") && host.contains(".amazonaws.com");
+        match self.sts.as_ref().filter(|_| is_sts) {
+            Some(sts) => format!("{}{}", sts.trim_end_matches('/'), known.path()),
+            None => known.to_string(),
+        }
+    }
+}
 
 impl HttpSend for Services {
     async fn http_send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, Error> {
         // What was asked and what was answered may hold secrets, so no error repeats it.
         let failed = |_: reqwest::Error| Error::unexpected("a service that gives credentials did not answer");
         let (parts, body) = request.into_parts();
-        let mut asked = self.0.request(parts.method, parts.uri.to_string()).headers(parts.headers);
+        let mut asked = self.client.request(parts.method, self.url(&parts.uri)).headers(parts.headers);
         if !body.is_empty() {
             asked = asked.body(body);
         }

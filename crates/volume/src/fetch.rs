@@ -12,6 +12,7 @@ use crate::gather::Unit;
 use crate::layout::Layout;
 use crate::location::Location;
 use crate::shard::{ShardIndex, ShardLayout};
+use crate::span::GAP_PART;
 use crate::{CpuPool, StorageCounters, VolumeError};
 
 /// Memory for the indexes of shards, bytes.
@@ -21,8 +22,11 @@ const INDEX_CACHE_BYTES: u64 = 16 << 20;
 const TRANSFER_BYTES: u64 = 256 << 20;
 const FEWEST_REQUESTS: usize = 4;
 
+/// The right to hold a chunk in the making, or a group of them, which share it.
+pub(crate) type Permit = Arc<OwnedSemaphorePermit>;
+
 /// A chunk, with the permit that stands for its memory.
-pub(crate) type Permitted = (Arc<Unit>, OwnedSemaphorePermit);
+pub(crate) type Permitted = (Arc<Unit>, Permit);
 
 /// Fetches and decodes single chunks, without remembering them. At most `requests` are in the making at once: the permit is taken
 /// before the get and comes back with the chunk, to be held until the chunk has been copied.
@@ -89,46 +93,62 @@ impl UnitSource {
     ///
     /// Cancellation: safe.
     pub(crate) async fn unit(&self, index: &[u64]) -> Result<Permitted, VolumeError> {
-        let permit = Arc::clone(&self.permits)
-            .acquire_owned()
-            .await
-            .map_err(|_| VolumeError::internal("the reader was closed"))?;
-        let (key, Some(encoded)) = self.encoded(index).await? else {
+        let permit = self.permit(1).await?;
+        self.unit_of(index, None, permit).await
+    }
+
+    /// Waits until so many chunks may be in the making. `count` must not exceed [`requests`](Self::requests).
+    pub(crate) async fn permit(&self, count: usize) -> Result<Permit, VolumeError> {
+        let closed = |_| VolumeError::internal("the reader was closed");
+        let count = u32::try_from(count).map_err(|_| VolumeError::internal("a group of chunks is too large"))?;
+        Arc::clone(&self.permits).acquire_many_owned(count).await.map(Arc::new).map_err(closed)
+    }
+
+    /// The unit at an index. Its encoded bytes are fetched if they are not given, and once more if they do not decode.
+    pub(crate) async fn unit_of(
+        &self,
+        index: &[u64],
+        given: Option<Bytes>,
+        permit: Permit,
+    ) -> Result<Permitted, VolumeError> {
+        let encoded = match given {
+            Some(given) => Some(given),
+            None => self.encoded(index).await?,
+        };
+        let Some(encoded) = encoded else {
             self.counters.absent();
             return Ok((Arc::new(Unit::Fill), permit));
         };
         let (mut decoded, mut permit) = self.decode(encoded.clone(), permit).await?;
         if decoded.is_err()
-            && let (_, Some(again)) = self.encoded(index).await?
+            && let Some(again) = self.encoded(index).await?
             && again != encoded
         {
             // It had been cut short or garbled on its way, without the connection breaking.
             (decoded, permit) = self.decode(again, permit).await?;
         }
         let voxels = decoded.map_err(|what| {
-            let (url, length) = (self.location.url_of(&key), encoded.len());
+            let (url, length) = (self.location.url_of(&self.key(index)), encoded.len());
             VolumeError::data(format!("the chunk {url} ({length} bytes) is truncated or corrupt: {what}"))
         })?;
         Ok((Arc::new(Unit::Voxels(voxels)), permit))
     }
 
-    /// The key of the object that holds a chunk, and the chunk's encoded bytes if it is there.
-    async fn encoded(&self, index: &[u64]) -> Result<(String, Option<Bytes>), VolumeError> {
+    /// The key of the object that holds a unit.
+    fn key(&self, index: &[u64]) -> String {
+        let shards = self.layout.shards.as_ref();
+        shards.map_or_else(|| self.layout.key(index), |shards| self.layout.key(&shards.home(index).0))
+    }
+
+    /// The encoded bytes of a chunk, if it is there.
+    async fn encoded(&self, index: &[u64]) -> Result<Option<Bytes>, VolumeError> {
         match &self.layout.shards {
-            None => {
-                let key = self.layout.key(index);
-                let encoded = self.location.get(&key).await?;
-                Ok((key, encoded))
-            }
+            None => self.location.get(&self.layout.key(index)).await,
             Some(shards) => self.inner_chunk(shards, index).await,
         }
     }
 
-    async fn decode(
-        &self,
-        encoded: Bytes,
-        permit: OwnedSemaphorePermit,
-    ) -> Result<(Result<Vec<u8>, String>, OwnedSemaphorePermit), VolumeError> {
+    async fn decode(&self, encoded: Bytes, permit: Permit) -> Result<(Result<Vec<u8>, String>, Permit), VolumeError> {
         let (layout, counters) = (Arc::clone(&self.layout), self.counters.clone());
         let work = move || {
             let since = Instant::now();
@@ -140,14 +160,12 @@ impl UnitSource {
         self.cpu.run(work).await
     }
 
-    async fn inner_chunk(&self, shards: &ShardLayout, index: &[u64]) -> Result<(String, Option<Bytes>), VolumeError> {
-        let parts = index.iter().zip(&shards.grid);
-        let shard: Vec<u64> = parts.clone().map(|(index, count)| index / *count as u64).collect();
-        let place = parts.fold(0, |place, (index, count)| place * *count as u64 + index % *count as u64);
+    async fn inner_chunk(&self, shards: &ShardLayout, index: &[u64]) -> Result<Option<Bytes>, VolumeError> {
+        let (shard, place) = shards.home(index);
         let key = self.layout.key(&shard);
         let entries = self.index(shards, &shard).await?;
-        let entry = entries.and_then(|entries| entries.get(usize::try_from(place).ok()?).copied().flatten());
-        let Some((offset, length)) = entry else { return Ok((key, None)) };
+        let entry = entries.and_then(|entries| entries.get(place).copied().flatten());
+        let Some((offset, length)) = entry else { return Ok(None) };
         let name = || format!("the shard {}", self.location.url_of(&key));
         if length == 0 {
             return Err(VolumeError::data(format!("{} is truncated or corrupt: an inner chunk is empty", name())));
@@ -160,7 +178,7 @@ impl UnitSource {
             bytes = self.location.get_range(&key, offset..stop).await?;
         }
         match bytes {
-            Some(bytes) if bytes.len() as u64 == length => Ok((key, Some(bytes))),
+            Some(bytes) if bytes.len() as u64 == length => Ok(Some(bytes)),
             Some(bytes) => Err(VolumeError::data(format!(
                 "{} is truncated: bytes {offset} to {stop} were asked for and {} came",
                 name(),
@@ -214,10 +232,13 @@ fn requests_within_memory(asked: usize, layout: &Layout) -> usize {
     asked.min(layout.units()).min(suited.max(FEWEST_REQUESTS)).clamp(1, Semaphore::MAX_PERMITS)
 }
 
-/// Memory of one request: a chunk, or the index of its shard if that is larger, encoded and decoded.
+/// Memory of one chunk in the making, encoded and decoded, with its part of the gaps that are fetched along with what lies in a shard; or
+/// of the index of its shard if that is larger.
 fn bytes_per_request(layout: &Layout) -> u64 {
     let index = layout.shards.as_ref().map_or(0, |shards| shards.index_size);
-    (layout.unit_codec().decoded_size() as u64).max(index).max(1).saturating_mul(2)
+    let decoded = layout.unit_codec().decoded_size() as u64;
+    let gap = layout.shards.as_ref().map_or(0, |_| decoded / GAP_PART);
+    decoded.max(index).saturating_add(decoded.saturating_add(gap).max(index)).max(2)
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@ use serde_json::Value;
 use sha2::Digest;
 
 use crate::axes::{AxisMap, bare_axes};
+use crate::collection::no_image;
 use crate::layout::Layout;
 use crate::location::Location;
 use crate::node::Node;
-use crate::ome::{Multiscale, no_image};
+use crate::ome::Multiscale;
 use crate::spec::{Source, Spec};
 use crate::{AxisInfo, Environment, InputDescription, InputOptions, StorageCounters, VolumeError, ZarrFormat};
 
@@ -128,7 +129,7 @@ fn bare(location: Location, metadata: &Value, level: usize) -> Result<Found, Vol
 
 async fn level_of(location: Location, attributes: Value, level: usize) -> Result<Found, VolumeError> {
     let url = location.url.clone();
-    let image = Multiscale::find(&attributes, &url)?.ok_or_else(|| no_image(&attributes, &url))?;
+    let Some(image) = Multiscale::find(&attributes, &url)? else { return Err(no_image(&location, &attributes).await) };
     let levels = image.datasets.len();
     if levels == 0 {
         return Err(VolumeError::data(format!("the image {url} has no levels: its list of datasets is empty")));

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
+use crate::collection::{images, kind, no_image};
 use crate::input::Input;
 use crate::node::Node;
-use crate::ome::{Multiscale, collection, members, no_image};
+use crate::ome::Multiscale;
 use crate::spec::Source;
 use crate::{Environment, InputDescription, InputOptions, StorageCounters, VolumeError};
 
@@ -21,7 +22,7 @@ pub enum Inspection {
     Collection {
         /// What kind of collection.
         what: String,
-        /// The URLs of what is in it, as far as its metadata tells.
+        /// The URLs of the images in it, as far as its metadata tells.
         members: Vec<String>,
     },
 }
@@ -56,8 +57,9 @@ pub async fn inspect(source: &str, environment: &Environment) -> Result<Inspecti
     if let (Source::Place(_), Some(Node::Group(attributes))) = (&place, Node::find(location).await?)
         && Multiscale::find(&attributes, &location.url)?.is_none()
     {
-        let Some(what) = collection(&attributes) else { return Err(no_image(&attributes, &location.url)) };
-        let members = members(&attributes).into_iter().map(|path| location.at(&path).url).collect();
+        let Some(what) = kind(&attributes) else { return Err(no_image(location, &attributes).await) };
+        let images = images(location, &attributes, usize::MAX).await?;
+        let members = images.iter().map(|path| location.at(path).url).collect();
         return Ok(Inspection::Collection { what: what.to_owned(), members });
     }
     let mut levels = Vec::new();

@@ -128,53 +128,9 @@ fn kind_of(name: &str, kind: Option<&str>) -> Result<AxisKind, String> {
     }
 }
 
-/// What a group holds that is no image itself but a collection of images, if it says so.
-pub(crate) fn collection(attributes: &Value) -> Option<&'static str> {
-    let kinds = [
-        ("bioformats2raw.layout", "a bioformats2raw collection of images"),
-        ("plate", "a plate of images"),
-        ("well", "a well of images"),
-    ];
-    kinds.iter().find(|(key, _)| has(attributes, key)).map(|(_, what)| *what)
-}
-
-/// The paths in a collection that its metadata names; of a bioformats2raw collection the first image, which is always there.
-pub(crate) fn members(attributes: &Value) -> Vec<String> {
-    let ome = if attributes["ome"].is_object() { &attributes["ome"] } else { attributes };
-    let lists = [&ome["plate"]["wells"], &ome["well"]["images"]];
-    let paths = lists.into_iter().filter_map(Value::as_array).flatten().filter_map(|member| member["path"].as_str());
-    let paths: Vec<String> = paths.map(str::to_owned).collect();
-    if paths.is_empty() && !ome["bioformats2raw.layout"].is_null() { vec!["0".to_owned()] } else { paths }
-}
-
 /// Whether a group's attributes say that it is an image, in any version.
 pub(crate) fn is_image(attributes: &Value) -> bool {
-    has(attributes, "multiscales")
-}
-
-fn has(attributes: &Value, key: &str) -> bool {
-    !attributes[key].is_null() || !attributes["ome"][key].is_null()
-}
-
-/// Why a group without `multiscales` cannot be opened, and what to open instead.
-pub(crate) fn no_image(attributes: &Value, url: &str) -> VolumeError {
-    let ome = if attributes["ome"].is_object() { &attributes["ome"] } else { attributes };
-    if !ome["bioformats2raw.layout"].is_null() {
-        return VolumeError::data(format!(
-            "{url} is a bioformats2raw collection of images: open one of them, such as {url}/0"
-        ));
-    }
-    if let Some(wells) = ome["plate"]["wells"].as_array() {
-        let well = wells.first().and_then(|well| well["path"].as_str()).unwrap_or("A/1");
-        return VolumeError::data(format!("{url} is a plate of images: open one of them, such as {url}/{well}/0"));
-    }
-    if let Some(images) = ome["well"]["images"].as_array() {
-        let image = images.first().and_then(|image| image["path"].as_str()).unwrap_or("0");
-        return VolumeError::data(format!("{url} is a well of images: open one of them, such as {url}/{image}"));
-    }
-    VolumeError::data(format!(
-        "{url} is a Zarr group without OME-Zarr metadata (multiscales): give an OME-Zarr image or the path of an array"
-    ))
+    !attributes["multiscales"].is_null() || !attributes["ome"]["multiscales"].is_null()
 }
 
 /// The OME-Zarr attributes of a group whose levels, the finest first, have these axes and lie at `0`, `1` and so on.
@@ -263,12 +219,5 @@ mod tests {
         let axes = Multiscale::find(&attributes, "x").unwrap().unwrap().axes(0, &[4, 4], "x").unwrap().unwrap();
         assert_eq!((axes[0].scale, axes[0].translation), (20.0, 10.0));
         assert_eq!((axes[1].scale, axes[1].translation), (2.0, 3.0));
-    }
-
-    #[test]
-    fn collections_point_at_an_image() {
-        assert!(no_image(&json!({"bioformats2raw.layout": 3}), "s3://b/x").message.contains("s3://b/x/0"));
-        assert!(no_image(&json!({"ome": {"plate": {"wells": [{"path": "B/2"}]}}}), "p").message.contains("p/B/2/0"));
-        assert!(no_image(&json!({}), "p").message.contains("multiscales"));
     }
 }

@@ -1,4 +1,4 @@
-//! What AWS profile files say besides credentials: region and endpoint.
+//! What AWS profile files say besides credentials: region and endpoint, and that a role is to be taken on.
 
 use ini::{Ini, Properties};
 
@@ -9,7 +9,12 @@ use crate::{Environment, VolumeError};
 pub(crate) struct Profile {
     pub(crate) region: Option<String>,
     pub(crate) endpoint: Option<String>,
+    /// The profile's name and the key by which it takes on a role, if it does.
+    role: Option<(String, &'static str)>,
 }
+
+/// Keys of a profile whose credentials are those of a role.
+const ROLE: [&str; 4] = ["role_arn", "source_profile", "credential_source", "web_identity_token_file"];
 
 impl Profile {
     /// Reads the profile that `AWS_PROFILE` names, else the one called default, if there is one.
@@ -33,7 +38,22 @@ impl Profile {
             let of = |properties: &Properties| properties.get(key).map(str::to_owned);
             config.and_then(of).or_else(|| credentials.and_then(of))
         };
-        Ok(Self { region: value("region"), endpoint: value("endpoint_url") })
+        let role = ROLE.into_iter().find(|key| value(key).is_some()).map(|key| (name.to_owned(), key));
+        Ok(Self { region: value("region"), endpoint: value("endpoint_url"), role })
+    }
+
+    /// Refuses a profile that takes on a role, unless the environment has keys, which come first: other credentials than those that
+    /// were meant would be used in its place.
+    ///
+    /// # Errors
+    /// `Usage` that names the profile and the key.
+    pub(crate) fn check_role(&self, environment: &Environment) -> Result<(), VolumeError> {
+        let has_keys = environment.variable("AWS_ACCESS_KEY_ID").is_some_and(|key| !key.is_empty());
+        let Some((name, key)) = self.role.as_ref().filter(|_| !has_keys) else { return Ok(()) };
+        Err(VolumeError::usage(format!(
+            "the AWS profile {name} takes on a role ({key}), which is not supported: put the role's credentials into the environment with \
+             `aws configure export-credentials --profile {name} --format env`, or use that command as the credential_process of another profile"
+        )))
     }
 }
 
@@ -71,6 +91,13 @@ mod tests {
         assert_eq!(of("").await.unwrap().region.as_deref(), Some("eu-west-1"));
         let lab = of("lab").await.unwrap();
         assert_eq!((lab.region.as_deref(), lab.endpoint.as_deref()), (Some("us-west-2"), Some("http://h:1")));
+        lab.check_role(&Environment::empty()).unwrap();
+        std::fs::write(&config, "[profile lab]\nrole_arn = arn:aws:iam::1:role/r\nsource_profile = other\n").unwrap();
+        let role = of("lab").await.unwrap();
+        let error = role.check_role(&Environment::empty()).unwrap_err();
+        assert!(error.message.contains("profile lab takes on a role (role_arn)"), "{error}");
+        let keys = Environment::new([("AWS_ACCESS_KEY_ID".to_owned(), "k".to_owned())]);
+        role.check_role(&keys).unwrap();
         assert!(of("none").await.unwrap_err().message.contains("AWS_PROFILE is none"));
         std::fs::write(&config, "[default]\naws_secret_access_key\nhunter2 = = [\n[").unwrap();
         let error = of("").await.unwrap_err();

@@ -1,15 +1,15 @@
 //! Reading regions of a volume.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use haloflow_geometry::{Box3, Zyx};
 use moka::future::Cache;
 use moka::policy::EvictionPolicy;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::axes::{AxisMap, Strides};
-use crate::fetch::UnitSource;
+use crate::fetch::{Permit, Permitted, UnitSource};
 use crate::gather::{Placement, Unit, gather};
 use crate::input::Input;
 use crate::{
@@ -45,14 +45,20 @@ pub struct VolumeReader {
     cache: Cache<Vec<u64>, Arc<Unit>>,
 }
 
-type Permits = Vec<OwnedSemaphorePermit>;
+type Permits = Vec<Permit>;
+
+/// A unit that a read needs: its index in the grid of units, and where it goes.
+pub(crate) type Needed = (Vec<u64>, Placement);
+
+/// A unit that can be copied.
+pub(crate) type Arrived = (Vec<u64>, Placement, Held);
 
 /// A chunk that waits to be copied, with its permit if this read fetched it and neither the cache nor another read did. A read
 /// copies what has arrived without needing further permits, so reads that hold some never wait for each other in a circle.
 #[derive(Debug)]
-struct Held {
+pub(crate) struct Held {
     unit: Arc<Unit>,
-    permit: Option<OwnedSemaphorePermit>,
+    permit: Option<Permit>,
 }
 
 impl AsRef<Unit> for Held {
@@ -214,22 +220,22 @@ impl VolumeReader {
         if region.is_empty() {
             return Ok(brick);
         }
-        let mut waiting = self.shared.placements(region).into_iter();
+        let mut waiting = VecDeque::from(self.shared.source.groups(self.shared.placements(region)).await?);
         let mut running = JoinSet::new();
         loop {
             while running.len() < self.shared.source.requests() {
-                let Some((index, placement)) = waiting.next() else { break };
+                let Some(group) = waiting.pop_front() else { break };
                 let reader = self.clone();
-                running.spawn(async move {
-                    let held = reader.cached(index.clone()).await?;
-                    Ok((index, placement, held))
-                });
+                running.spawn(async move { reader.load(group).await });
             }
             let Some(first) = running.join_next().await else { return Ok(brick) };
-            let mut arrived = vec![settled(first)?];
+            let (mut arrived, mut elsewhere) = settled(first)?;
             while let Some(next) = running.try_join_next() {
-                arrived.push(settled(next)?);
+                let (more, others) = settled(next)?;
+                arrived.extend(more);
+                elsewhere.extend(others);
             }
+            waiting.extend(elsewhere.into_iter().map(|unit| vec![unit]));
             let done = arrived.iter().filter(|(_, placement, _)| is_done(&placement.covers));
             let done: Vec<Vec<u64>> = done.map(|(index, ..)| index.clone()).collect();
             let arrived = arrived.into_iter().map(|(_, placement, held)| (placement, held)).collect();
@@ -257,14 +263,24 @@ impl VolumeReader {
         (self.shared.t, &self.shared.c)
     }
 
-    async fn cached(&self, index: Vec<u64>) -> Result<Held, VolumeError> {
+    /// The unit at an index, from the cache, from whoever is loading it already, or from the store.
+    pub(crate) async fn cached(&self, index: &[u64]) -> Result<Held, VolumeError> {
+        self.cached_or(index, self.shared.source.unit(index)).await
+    }
+
+    /// The unit at an index, from the cache, from whoever is loading it already, or from `load`.
+    pub(crate) async fn cached_or(
+        &self,
+        index: &[u64],
+        load: impl Future<Output = Result<Permitted, VolumeError>>,
+    ) -> Result<Held, VolumeError> {
         let mut permit = None;
         let load = async {
-            let (unit, taken) = self.shared.source.unit(&index).await?;
+            let (unit, taken) = load.await?;
             permit = Some(taken);
             Ok(unit)
         };
-        let unit = self.cache.try_get_with(index.clone(), load).await;
+        let unit = self.cache.try_get_with(index.to_vec(), load).await;
         let unit = unit.map_err(|error: Arc<VolumeError>| (*error).clone())?;
         Ok(Held { unit, permit })
     }
@@ -355,10 +371,10 @@ mod tests {
     async fn a_permit_lasts_until_its_chunk_is_copied() {
         let reader = reader(2).await;
         let permits = &reader.shared.source.permits;
-        let (one, same) = futures::future::join(reader.cached(vec![0; 3]), reader.cached(vec![0; 3])).await;
+        let (one, same) = futures::future::join(reader.cached(&[0; 3]), reader.cached(&[0; 3])).await;
         let (one, same) = (one.unwrap(), same.unwrap());
         assert!(one.permit.is_some() && same.permit.is_none());
-        let absent = reader.cached(vec![0, 1, 1]).await.unwrap();
+        let absent = reader.cached(&[0, 1, 1]).await.unwrap();
         assert_eq!(permits.available_permits(), 0);
         drop((one, same, absent));
         assert_eq!(permits.available_permits(), 2);

@@ -56,6 +56,13 @@ impl ShardLayout {
         Ok(Some(Self { inner, grid, inner_codec, index_at_end, index_size, index_codecs }))
     }
 
+    /// The index of the shard that has an inner chunk, and the chunk's place in it.
+    pub(crate) fn home(&self, unit: &[u64]) -> (Vec<u64>, usize) {
+        let parts = unit.iter().zip(&self.grid);
+        let place = parts.clone().fold(0, |place, (index, count)| place * count + (index % *count as u64) as usize);
+        (parts.map(|(index, count)| index / *count as u64).collect(), place)
+    }
+
     /// Decodes the index of a shard.
     pub(crate) fn decode_index(&self, encoded: &[u8]) -> Result<ShardIndex, String> {
         if encoded.len() as u64 != self.index_size {

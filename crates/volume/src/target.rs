@@ -5,13 +5,14 @@ use serde_json::{Value, json};
 
 use crate::axes::{AxisMap, bare_axes};
 use crate::blueprint::{Blueprint, Compressor};
+use crate::collection::kind;
 use crate::input::{in_range, matches_spec};
 use crate::lattice::{check_block, check_extent, check_shard, chunk_shape};
 use crate::layout::{Layout, sizes};
 use crate::ledger::FOLDER;
 use crate::location::Location;
 use crate::node::Node;
-use crate::ome::{collection, is_image};
+use crate::ome::is_image;
 use crate::pyramid::{Grid, Levels, axes_of, coarser};
 use crate::spec::{Source, Spec};
 use crate::{AxisInfo, AxisKind, Element, InputDescription, OutputRequest, VolumeError, VolumeErrorKind, ZarrFormat};
@@ -207,7 +208,7 @@ async fn may_be_deleted(location: &Location) -> Result<(), VolumeError> {
             return Ok(());
         }
         Some(Node::Array(_)) => "a zarr.json that is of no array or group",
-        Some(Node::Group(attributes)) => match collection(&attributes) {
+        Some(Node::Group(attributes)) => match kind(&attributes) {
             Some(what) => what,
             None if is_image(&attributes) || !attributes["haloflow"].is_null() => return Ok(()),
             None => "a Zarr group that is no OME-Zarr image and not made by haloflow",

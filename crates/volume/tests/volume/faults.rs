@@ -95,7 +95,7 @@ async fn a_shard_that_ends_early_is_an_error_wherever_its_index_is() {
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_unavailable_within_the_limit() {
+async fn a_refused_connection_is_an_error_within_the_limit() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -104,7 +104,7 @@ async fn a_refused_connection_is_unavailable_within_the_limit() {
     let environment = Environment::new(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let since = std::time::Instant::now();
     let error = open("s3://bucket/volume.zarr", &environment).await.unwrap_err();
-    assert_eq!(error.kind, VolumeErrorKind::Unavailable);
+    assert_eq!(error.kind, VolumeErrorKind::Transient);
     assert!(error.message.contains("s3://bucket/volume.zarr"), "{error}");
     assert!(since.elapsed().as_secs() < 20);
 }
