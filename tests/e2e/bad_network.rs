@@ -1,6 +1,8 @@
 //! Whole jobs over a network and a store that fail in every way.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use haloflow_examples::faults::{Asked, Fault};
@@ -105,5 +107,27 @@ fn a_fault_for_ever_is_a_clean_error_in_bounded_time() {
         ended.refused(74, &parts);
         assert!(ended.lasted < Duration::from_secs(20), "{fault:?}: {:?}", ended.lasted);
         assert!(!ended.stderr.contains("haloflow-test-secret"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn blocks_that_a_store_refuses_for_ever_are_set_aside_and_stored_later() {
+    for (method, place) in [(Method::PUT, "out.zarr/0/c/2/3/4"), (Method::GET, "in.zarr/0/c/1/1/1")] {
+        let scene = Scene::empty();
+        stored(&scene.path("store"));
+        let healed = Arc::new(AtomicBool::new(false));
+        let (seen, asked_for) = (Arc::clone(&healed), method.clone());
+        let script = move |asked: Asked<'_>| {
+            let refused = *asked.method == asked_for && asked.path.ends_with(place) && !seen.load(Ordering::SeqCst);
+            refused.then_some(Fault::Internal)
+        };
+        let server = S3Server::start_faulty(scene.path("store"), "lab", Box::new(script)).unwrap();
+        let make = || job(&scene, &server).keys("--request-deadline 0.5");
+        let ended = make().end();
+        ended.refused(75, &["blocks failed 3 times and were set aside, all others are stored", "500", place]);
+        healed.store(true, Ordering::SeqCst);
+        let ended = make().end().well();
+        assert!(ended.stdout.contains("more blocks were stored by an earlier run"), "{}", ended.stdout);
+        assert_eq!(read_u16(&scene.path("store/lab/out.zarr")), noisy(SHAPE), "{method}");
     }
 }

@@ -1,6 +1,7 @@
 //! Data that turns out broken while it streams.
 
 use haloflow_examples::s3::S3Server;
+use haloflow_tests::ended::json;
 use haloflow_tests::own_model;
 use haloflow_tests::readback::{read, read_u16};
 use haloflow_tests::scene::{SHAPE, Scene, noisy, volume, with_bright_voxel};
@@ -16,6 +17,32 @@ fn a_truncated_chunk_is_named() {
         let ended = scene.job().keys("--overwrite").end();
         ended.refused(65, &["in.zarr/0/c/1/0/2", "stage read"]);
     }
+}
+
+#[test]
+fn a_block_with_a_truncated_chunk_is_set_aside_and_computed_once_it_is_mended() {
+    let scene = Scene::new();
+    let (chunk, metrics) = (scene.path("in.zarr/0/c/1/0/2"), scene.path("metrics.json"));
+    let whole = std::fs::read(&chunk).unwrap();
+    std::fs::write(&chunk, &whole[..whole.len() / 2]).unwrap();
+    let job = || scene.job().keys("--lattice block --block 16 --chunk 16").key("--metrics-json", &metrics);
+    let ended = job().end();
+    ended.refused(65, &["8 of 18 blocks failed 3 times and were set aside", "z 0, y 0, x 16", "in.zarr/0/c/1/0/2"]);
+    assert!(ended.stdout.contains("set aside   the block at z 16, y 0, x 32: the chunk "), "{}", ended.stdout);
+    let report = json(&metrics);
+    assert_eq!((&report["work"]["blocks"], &report["complete"]), (&10.into(), &false.into()));
+    let set_aside = report["quarantined"].as_array().unwrap();
+    assert_eq!((set_aside.len(), &set_aside[7]["start"]), (8, &serde_json::json!([16, 16, 32])));
+    assert_eq!(set_aside[7]["fault"]["stage"], "read");
+    assert!(!scene.path("out.zarr/0/c/1/0/2").exists() && scene.path("out.zarr/0/c/1/2/2").exists());
+    // Nobody may take it for whole, and it is not forgotten: with none allowed, the first one ends the run.
+    let stopped = job().keys("--quarantine 0").end();
+    stopped.refused(65, &["in.zarr/0/c/1/0/2", "stage read"]);
+    assert!(json(&metrics)["quarantined"].as_array().unwrap().is_empty());
+    std::fs::write(&chunk, &whole).unwrap();
+    let ended = job().end().well();
+    assert!(ended.stdout.contains("8 of 8 blocks"), "{}", ended.stdout);
+    assert_eq!(read_u16(&scene.path("out.zarr")), noisy(SHAPE));
 }
 
 #[test]

@@ -24,7 +24,8 @@ fn sigterm_ends_a_run_whose_storage_gives_no_answer() {
     let scene = Scene::of(SHAPE, &with_bright_voxel(SHAPE, [0, 0, 0]));
     let metrics = scene.path("metrics.json");
     let web = HeldWeb::serve(scene.path("in.zarr"), "0/c/3/3/3");
-    let running = scene.job().key("--in", web.url()).key("--metrics-json", &metrics).start();
+    let job = scene.job().key("--in", web.url()).key("--metrics-json", &metrics).keys("--drain-timeout 1s");
+    let running = job.start();
     let _held = web.wait_until_held();
     running.signal("TERM");
     assert_interrupted(&running.end(), &metrics);

@@ -392,6 +392,32 @@ pub(crate) struct RunArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) part: Option<String>,
 
+    /// A stage that does not move for this long ends the run, with a diagnosis: 90s, 5min, 2h; 0 is never [default: 5min]
+    #[arg(long, value_name = "TIME", help_heading = "Stopping")]
+    #[serde(deserialize_with = "word", skip_serializing_if = "Option::is_none")]
+    pub(crate) watchdog: Option<String>,
+
+    /// Where that diagnosis is written [default: haloflow-diagnosis.json]
+    #[arg(long, value_name = "FILE", help_heading = "Stopping")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) diagnosis: Option<PathBuf>,
+
+    /// How long a run that is asked to stop may take to finish and record what it has begun [default: 25s]
+    #[arg(long, value_name = "TIME", help_heading = "Stopping")]
+    #[serde(deserialize_with = "word", skip_serializing_if = "Option::is_none")]
+    pub(crate) drain_timeout: Option<String>,
+
+    /// The most blocks that are set aside after they could not be read or stored three times, while the others go on: damaged data, or a
+    /// store that keeps failing. 0: the first fault ends the run [default: 100]
+    #[arg(long, value_name = "BLOCKS", help_heading = "Stopping")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) quarantine: Option<usize>,
+
+    /// A file or URL that appears when the machine is about to be taken away: the run stops as it does on SIGTERM
+    #[arg(long, value_name = "FILE|URL", help_heading = "Stopping")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) interruption_notice: Option<String>,
+
     /// Write the report as JSON, also if the run fails
     #[arg(long, value_name = "FILE", help_heading = "Reporting")]
     #[serde(skip_serializing_if = "Option::is_none")]

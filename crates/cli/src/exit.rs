@@ -20,7 +20,7 @@ pub(crate) const fn code(kind: FaultKind) -> u8 {
         FaultKind::Usage => USAGE,
         FaultKind::Data => DATA,
         FaultKind::Engine | FaultKind::Internal => SOFTWARE,
-        FaultKind::Unavailable => UNAVAILABLE,
+        FaultKind::Unavailable | FaultKind::Transient => UNAVAILABLE,
         FaultKind::Interrupted => INTERRUPTED,
     }
 }

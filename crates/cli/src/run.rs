@@ -49,17 +49,22 @@ fn prepare(command: &RunCommand, bars: &MultiProgress) -> Result<RunArgs, String
 }
 
 async fn execute(args: RunArgs, bars: &MultiProgress) -> ExitCode {
-    let cancel = CancellationToken::new();
-    if let Err(error) = signals::watch(cancel.clone()) {
+    let drain = CancellationToken::new();
+    if let Err(error) = signals::watch(drain.clone()) {
         return fail(&[format!("signals cannot be watched: {error}")], exit::SOFTWARE);
     }
-    let (args, settings) = match ready(args.clone(), &cancel).await {
+    if let Some(place) = &args.interruption_notice {
+        signals::watch_notice(place.clone(), Environment::new(std::env::vars()), drain.clone());
+    }
+    let (args, settings) = match ready(args.clone(), &drain).await {
         Ok(ready) => ready,
         Err(Stop::Refused(sentences, code)) => return fail(&sentences, code),
         Err(Stop::Fault(fault)) => return tell(&args, &Report::failed(&fault), &Err(fault), (&[], Ok(()))),
     };
+    // The environment is read here and nowhere else.
+    let environment = Environment::with_network(std::env::vars(), settings.network);
     if settings.explain {
-        return explain(&settings).await;
+        return explain(&settings, &environment).await;
     }
     let (args, mut settings, progress) = (&args, settings, Arc::new(Progress::default()));
     let timeline = args.trace.as_ref().map(|_| Arc::new(Timeline::default()));
@@ -68,9 +73,10 @@ async fn execute(args: RunArgs, bars: &MultiProgress) -> ExitCode {
         settings.engines.into_iter().map(|options| Box::new(TorchFactory::new(options)) as Box<dyn EngineFactory>);
     let run = Run {
         settings: settings.run,
-        environment: Environment::with_network(std::env::vars(), settings.network),
+        environment,
         factories: factories.collect(),
-        cancel,
+        drain,
+        cancel: CancellationToken::new(),
         progress: Arc::clone(&progress),
         timeline: timeline.clone(),
     };
@@ -81,9 +87,8 @@ async fn execute(args: RunArgs, bars: &MultiProgress) -> ExitCode {
 }
 
 /// Prints what a run would do.
-async fn explain(settings: &Settings) -> ExitCode {
-    let environment = Environment::with_network(std::env::vars(), settings.network);
-    match resume::explain(&settings.run, &environment).await {
+async fn explain(settings: &Settings, environment: &Environment) -> ExitCode {
+    match resume::explain(&settings.run, environment).await {
         Err(fault) => fail(&[fault.to_string()], exit::code(fault.kind)),
         Ok(told) => {
             drop(write!(std::io::stdout().lock(), "{told}"));

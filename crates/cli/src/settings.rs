@@ -12,13 +12,14 @@ use haloflow_pipeline::normalise::Normalisation;
 use haloflow_pipeline::pyramid::{Downsampling, Pyramid};
 use haloflow_pipeline::recipe::Recipe;
 use haloflow_pipeline::skip::Skip;
+use haloflow_pipeline::watchdog::Watchdog;
 use haloflow_pipeline::{LatticeChoice, Layout, Part, Resources, RunSettings, Values};
 use haloflow_volume::{InputOptions, Levels, Network, OutputRequest, ZarrFormat};
 
 use crate::args::RunArgs;
 use crate::compile::{Compiling, Wish};
 use crate::machine::Machine;
-use crate::typed::{BatchSize, Errors, MOST, choose, count, percentage, seconds, triple};
+use crate::typed::{BatchSize, Errors, MOST, choose, count, percentage, seconds, time, triple};
 
 /// The most threads that the pool may have.
 const MOST_THREADS: usize = 1024;
@@ -326,9 +327,18 @@ fn resources(args: &RunArgs, machine: &Machine, on_cuda: bool, errors: &mut Erro
         max_inflight_batches: count("max-inflight-batches", args.max_inflight_batches, 64, MOST, errors),
         prep_workers: count("prep-workers", args.prep_workers, 4, MOST, errors),
         writer_workers: count("writer-workers", args.writer_workers, 16, MOST, errors),
+        watchdog: watchdog(args, errors),
+        drain_timeout: time("drain-timeout", args.drain_timeout.as_deref().unwrap_or("25s"), errors),
+        quarantine: args.quarantine.unwrap_or(100),
         threads: NonZeroUsize::new(count("threads", args.threads, threads, MOST_THREADS, errors))
             .unwrap_or(NonZeroUsize::MIN),
     }
+}
+
+fn watchdog(args: &RunArgs, errors: &mut Errors) -> Option<Watchdog> {
+    let limit = time("watchdog", args.watchdog.as_deref().unwrap_or("5min"), errors);
+    let diagnosis = args.diagnosis.clone().unwrap_or_else(|| "haloflow-diagnosis.json".into());
+    (!limit.is_zero()).then_some(Watchdog { limit, diagnosis })
 }
 
 /// The devices by name; `cuda` stands for all.

@@ -131,6 +131,10 @@ fn write_report(text: &mut String, report: &Report) -> std::fmt::Result {
     if work.blocks_before > 0 {
         writeln!(text, "            {} more blocks were stored by an earlier run", work.blocks_before)?;
     }
+    for block in &report.quarantined {
+        let [z, y, x] = block.start;
+        writeln!(text, "set aside   the block at z {z}, y {y}, x {x}: {}", block.fault)?;
+    }
     for (name, reading) in report.stages.named() {
         let (working, waiting) = (reading.working_seconds, reading.waiting_seconds);
         writeln!(text, "  {name:<9} {working:>9.2} s working {waiting:>9.2} s waiting  {:>8} items", reading.items)?;

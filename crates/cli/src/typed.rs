@@ -55,6 +55,25 @@ impl std::str::FromStr for ShardValue {
     }
 }
 
+/// A time such as `300`, `90s`, `5min` or `2h`; seconds without a unit.
+pub(crate) fn time(key: &str, typed: &str, errors: &mut Errors) -> Duration {
+    let (number, unit) = typed.split_at(typed.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(typed.len()));
+    let seconds = match unit {
+        "" | "s" => Some(1.0),
+        "m" | "min" => Some(60.0),
+        "h" => Some(3600.0),
+        _ => None,
+    };
+    let time = seconds.zip(number.trim().parse::<f64>().ok()).map(|(unit, number)| unit * number);
+    match time.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+        Some(time) => time,
+        None => {
+            errors.tell(&format!("`{key}` is {typed}; give a time such as 90s, 5min or 2h"));
+            Duration::ZERO
+        }
+    }
+}
+
 /// The sentences about everything that is wrong.
 #[derive(Debug, Default)]
 pub(crate) struct Errors(Vec<String>);
@@ -140,7 +159,24 @@ pub(crate) fn percentage([lower, upper]: [f64; 2], errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Auto, BatchSize};
+    use std::time::Duration;
+
+    use super::{Auto, BatchSize, Errors, time};
+
+    #[test]
+    fn times_have_units() {
+        let mut errors = Errors::default();
+        for (typed, seconds) in [("300", 300.0), ("1.5s", 1.5), ("5min", 300.0), ("2 h", 7200.0), ("0", 0.0)] {
+            assert_eq!(time("watchdog", typed, &mut errors), Duration::from_secs_f64(seconds), "{typed}");
+        }
+        assert!(errors.is_empty());
+        for wrong in ["", "-1s", "5 days", "soon", "nan"] {
+            let mut errors = Errors::default();
+            time("watchdog", wrong, &mut errors);
+            let told = errors.into_result(()).unwrap_err();
+            assert_eq!(told, [format!("`watchdog` is {wrong}; give a time such as 90s, 5min or 2h")]);
+        }
+    }
 
     #[test]
     fn a_batch_is_a_number_or_auto() {

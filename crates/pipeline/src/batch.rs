@@ -54,9 +54,12 @@ async fn send(
     rows: Vec<(Row, Arc<StepInput>)>,
 ) -> Result<bool, Fault> {
     let Ok(slot) = shared.meters.batch.waiting(slots.recv()).await else { return Ok(false) };
+    let holding = shared.board.hold(Stage::Prepare, format!("batch {sequence} of {} patches", rows.len()));
     let filling = Arc::clone(shared);
     let work = move || filling.meters.prepare.work(|| fill(&filling, slot, rows));
     let (slot, rows) = shared.cpu.run(work).await.map_err(|error| Fault::volume(Stage::Prepare, &error))?;
+    // What waits for a device is held up, not held.
+    drop(holding);
     let batch = Batch { sequence, slot, rows, home: home.clone() };
     Ok(match shared.meters.batch.work(|| out.try_send(batch)) {
         Ok(()) => true,

@@ -19,6 +19,7 @@ use futures::future::{Either, select};
 use haloflow_engine::{Engine, EngineError, EngineFactory, EngineSpec, Rejected, Slot};
 use tokio::sync::oneshot;
 
+use crate::board::Board;
 use crate::fault::{Fault, FaultKind, Faults, Stage};
 use crate::home::{Fleet, Home, device_is_at_fault};
 use crate::messages::{Batch, Flight, Row};
@@ -37,6 +38,7 @@ pub(crate) struct DevicePorts {
     pub(crate) flights: Sender<Flight>,
     pub(crate) meters: Arc<Meters>,
     pub(crate) faults: Faults,
+    pub(crate) board: Board,
 }
 
 /// A device whose engine is ready.
@@ -191,9 +193,11 @@ fn serve(engine: &mut dyn Engine, name: &str, ports: &DevicePorts) {
         if ports.faults.cancel().is_cancelled() {
             return;
         }
+        // Held until it has landed.
+        let holding = ports.board.hold(Stage::Device, format!("{name} has batch {sequence}, {}", named(&rows)));
         match meter.work(|| engine.submit(slot, rows.len())) {
             Ok(completion) => {
-                let flight = Flight { sequence, rows, completion, device: Arc::clone(&device), home };
+                let flight = Flight { sequence, rows, completion, device: Arc::clone(&device), home, holding };
                 if meter.wait(|| ports.flights.send_blocking(flight)).is_err() {
                     return;
                 }
@@ -224,6 +228,7 @@ fn next_batch(ports: &DevicePorts) -> Option<Batch> {
 /// Leaves the run to the other devices, or ends it if there is none.
 fn retire(ports: &DevicePorts, name: &str, error: &EngineError, batch: Batch) {
     if ports.fleet.retire(name, error) {
+        ports.board.note(format!("{name} retired: {error}"));
         tracing::warn!(device = error.device, "the device retires and the others go on: {}", error.message);
         Home::send(batch);
     } else {
@@ -233,13 +238,13 @@ fn retire(ports: &DevicePorts, name: &str, error: &EngineError, batch: Batch) {
 
 /// The fault of a batch that its engine did not complete.
 pub(crate) fn failed(error: &EngineError, rows: &[Row]) -> Fault {
-    let fault = Fault::engine(error);
-    match rows.first() {
-        Some(Row { context, .. }) => {
-            fault.at(format!("batch of {} patches, the first in {}", rows.len(), context.step.read))
-        }
-        None => fault,
-    }
+    Fault::engine(error).at(named(rows))
+}
+
+/// A batch by its patches.
+fn named(rows: &[Row]) -> String {
+    let first = rows.first().map(|Row { context, .. }| format!(", the first in {}", context.step.read));
+    format!("batch of {} patches{}", rows.len(), first.unwrap_or_default())
 }
 
 /// Waits for all of the devices' threads to end. They end when the channel of batches is closed and empty, or on cancellation. One

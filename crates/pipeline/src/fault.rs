@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 /// The places where a run can fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
     /// Checking the settings, before anything runs.
@@ -56,6 +56,8 @@ pub enum FaultKind {
     Data,
     /// Storage cannot be reached or does not let us in.
     Unavailable,
+    /// Storage failed again and again; later it may not.
+    Transient,
     /// The model or its device failed.
     Engine,
     /// Somebody asked the run to stop.
@@ -110,6 +112,7 @@ impl Fault {
             VolumeErrorKind::Usage => FaultKind::Usage,
             VolumeErrorKind::Data | VolumeErrorKind::Exists => FaultKind::Data,
             VolumeErrorKind::Unavailable => FaultKind::Unavailable,
+            VolumeErrorKind::Transient => FaultKind::Transient,
             VolumeErrorKind::Internal => FaultKind::Internal,
         };
         Self::new(kind, stage, error.to_string())

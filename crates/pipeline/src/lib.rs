@@ -17,6 +17,7 @@ pub mod meter;
 pub mod normalise;
 pub mod progress;
 pub mod pyramid;
+pub mod quarantine;
 pub mod recipe;
 pub mod report;
 pub mod resume;
@@ -24,8 +25,10 @@ pub mod settings;
 pub mod skip;
 pub mod statistics;
 pub mod trace;
+pub mod watchdog;
 
 mod batch;
+mod board;
 mod device;
 mod home;
 mod merge;

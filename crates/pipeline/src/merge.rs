@@ -38,6 +38,8 @@ struct OpenTile {
     /// One per output channel.
     inverses: Vec<Affine>,
     lease: Option<Lease>,
+    /// Why it cannot be stored, if something that gives to it could not be read.
+    failed: Option<Fault>,
 }
 
 /// What a batch gives to one tile: rows of the batch, in order.
@@ -68,7 +70,7 @@ pub(crate) async fn merge(
             drop(slots.send(slot).await);
             for Share { tile, open: merged, .. } in shares {
                 match merged.missing {
-                    0 => finish(&shared, &out, tile, merged).await,
+                    0 => finish(&shared, &out, tile, merged).await?,
                     _ => drop(open.insert(tile, merged)),
                 }
             }
@@ -79,11 +81,14 @@ pub(crate) async fn merge(
 
 /// Waits for a batch to come back, on a thread that may block; nothing if it has to go to another device.
 async fn land(shared: &Shared, flight: Flight) -> Result<Option<Landed>, Fault> {
-    let Flight { sequence, rows, completion, device, home } = flight;
-    match shared.tasks.spawn_blocking(move || completion.wait()).await {
+    let Flight { sequence, rows, completion, device, home, holding } = flight;
+    let landed = shared.tasks.spawn_blocking(move || completion.wait()).await;
+    drop(holding);
+    match landed {
         Ok(Ok(slot)) => Ok(Some(Landed { sequence, rows, slot })),
         Ok(Err(Rejected { error, slot })) if home.is_open_after(&device, &error) => {
             // The device's own thread learns of it by its next batch.
+            shared.board.note(format!("batch {sequence} goes to another device: {error}"));
             tracing::warn!(device = error.device, "a batch goes to another device: {}", error.message);
             Home::send(Batch { sequence, slot, rows, home });
             Ok(None)
@@ -101,6 +106,7 @@ async fn merge_batch(
 ) -> Result<(Vec<Share>, Slot), Fault> {
     let mut shares = shares(shared, open, &rows);
     let merging = Arc::clone(shared);
+    let _holding = shared.board.hold(Stage::Merge, format!("a batch of {} patches", rows.len()));
     let work = move || {
         merging.meters.merge.work(|| {
             use rayon::prelude::*;
@@ -124,6 +130,9 @@ fn shares(shared: &Shared, open: &mut HashMap<Zyx, OpenTile>, rows: &[Row]) -> V
                 shares.len() - 1
             });
             shares[place].rows.push(index);
+            if let Some(fault) = &row.context.failed {
+                shares[place].open.failed.get_or_insert_with(|| fault.clone());
+            }
         }
     }
     shares
@@ -139,6 +148,7 @@ fn open_tile(shared: &Shared, row: &Row, tile: Zyx) -> OpenTile {
             false => vec![Affine::IDENTITY; channels],
         },
         lease: row.context.take_lease(tile),
+        failed: None,
     }
 }
 
@@ -160,10 +170,14 @@ fn add(shared: &Shared, share: &mut Share, rows: &[Row], slot: &Slot) {
     share.open.missing -= given.len();
 }
 
-async fn finish(shared: &Shared, out: &Sender<FinishedTile>, tile: Zyx, open: OpenTile) {
-    let OpenTile { accumulator, inverses, lease, .. } = open;
+async fn finish(shared: &Shared, out: &Sender<FinishedTile>, tile: Zyx, open: OpenTile) -> Result<(), Fault> {
+    let OpenTile { accumulator, inverses, lease, failed, .. } = open;
     let region = shared.plan.tile(tile);
+    if let Some(fault) = failed {
+        return shared.quarantine.set_aside(region, &fault);
+    }
     let finished = FinishedTile { tile, region, values: accumulator.into_values(), inverses, lease };
     // If nobody writes any more, a fault has been reported.
     drop(shared.meters.merge.waiting(out.send(finished)).await);
+    Ok(())
 }

@@ -7,7 +7,9 @@ use haloflow_engine::{Completion, Slot};
 use haloflow_geometry::{Box3, Step, Zyx};
 use haloflow_volume::{AlignedBytes, Brick, Record, Window};
 
+use crate::board::Holding;
 use crate::budget::Lease;
+use crate::fault::Fault;
 use crate::home::Home;
 use crate::normalise::{Affine, Normaliser};
 
@@ -22,13 +24,20 @@ pub(crate) struct StepContext {
     pub(crate) step: Step,
     /// One per input channel.
     pub(crate) normalisers: Vec<Normaliser>,
+    /// Why its voxels could not be read, if they could not: no tile that they give to can be stored.
+    pub(crate) failed: Option<Fault>,
     /// The leases of the tiles that this step opens, until the merge stage takes them.
     leases: Mutex<HashMap<Zyx, Lease>>,
 }
 
 impl StepContext {
     pub(crate) fn new(step: Step, normalisers: Vec<Normaliser>, leases: HashMap<Zyx, Lease>) -> Self {
-        Self { step, normalisers, leases: Mutex::new(leases) }
+        Self { step, normalisers, failed: None, leases: Mutex::new(leases) }
+    }
+
+    /// The same, of a step whose voxels could not be read for this cause, if there is one.
+    pub(crate) fn but(self, failed: Option<Fault>) -> Self {
+        Self { failed, ..self }
     }
 
     /// Takes the lease of a tile that this step opens.
@@ -66,6 +75,8 @@ pub(crate) struct Flight {
     /// The name of the device that it is on.
     pub(crate) device: Arc<str>,
     pub(crate) home: Home,
+    /// Held by the device until the batch has landed.
+    pub(crate) holding: Holding,
 }
 
 /// A tile with all its contributions: from the merge stage to the write stage.

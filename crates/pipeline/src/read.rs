@@ -17,6 +17,7 @@ use crate::budget::Lease;
 use crate::fault::{Fault, Stage};
 use crate::messages::{PreparedStep, StepContext, StepInput};
 use crate::normalise::{Normalisation, Normaliser};
+use crate::quarantine::TRIES;
 use crate::shared::Shared;
 use crate::statistics::{Voxels, percentiles};
 
@@ -28,7 +29,8 @@ struct Admitted {
 
 /// Reads every step of the plan and hands them on in plan order.
 pub(crate) async fn read(shared: Arc<Shared>, out: Sender<PreparedStep>) -> Result<(), Fault> {
-    let admitted = stream::iter(shared.plan.steps(shared.column)).then(|step| admit(Arc::clone(&shared), step));
+    let steps = stream::iter(shared.plan.steps(shared.column)).take_until(shared.drain.clone().cancelled_owned());
+    let admitted = steps.then(|step| admit(Arc::clone(&shared), step));
     let reading = admitted.map(|admitted| {
         let shared = Arc::clone(&shared);
         let tasks = shared.tasks.clone();
@@ -67,14 +69,33 @@ async fn admit(shared: Arc<Shared>, step: Step) -> Admitted {
 async fn read_step(shared: &Shared, admitted: Admitted) -> Result<PreparedStep, Fault> {
     let Admitted { step, input, tiles } = admitted;
     let region = step.read;
-    let reading = shared.reader.read_and_forget(region, |cell| shared.plan.is_last_to_read(&step, cell));
-    let brick = shared.meters.read.working(reading).await;
-    let brick = brick.map_err(|error| Fault::volume(Stage::Read, &error).at(region))?;
+    let _holding = shared.board.hold(Stage::Read, format!("block {region}"));
+    let (brick, failed) = match shared.meters.read.working(read_region(shared, &step)).await {
+        Ok(brick) => (brick, None),
+        // Zeros go its way, so that everything else goes on as planned; nothing that they give to is stored.
+        Err(fault) if shared.quarantine.admits(&fault) => (shared.reader.zeros(region), Some(fault)),
+        Err(fault) => return Err(fault),
+    };
     let (brick, normalisers) = normalisers(shared, brick, region).await?;
-    Ok(PreparedStep {
-        context: Arc::new(StepContext::new(step, normalisers, tiles)),
-        input: Arc::new(StepInput { brick, _lease: input }),
-    })
+    let context = StepContext::new(step, normalisers, tiles).but(failed);
+    Ok(PreparedStep { context: Arc::new(context), input: Arc::new(StepInput { brick, _lease: input }) })
+}
+
+/// Reads the voxels of a step; again if that may help.
+async fn read_region(shared: &Shared, step: &Step) -> Result<Brick, Fault> {
+    let region = step.read;
+    for left in (0..TRIES).rev() {
+        let reading = shared.reader.read_and_forget(region, |cell| shared.plan.is_last_to_read(step, cell));
+        let fault = match reading.await {
+            Ok(brick) => return Ok(brick),
+            Err(error) => Fault::volume(Stage::Read, &error).at(region),
+        };
+        if left == 0 || !shared.quarantine.admits(&fault) {
+            return Err(fault);
+        }
+        shared.board.note(format!("{fault}; tried again"));
+    }
+    Err(Fault::defect(Stage::Read, "a block was never tried"))
 }
 
 async fn normalisers(shared: &Shared, brick: Brick, region: Box3) -> Result<(Brick, Vec<Normaliser>), Fault> {

@@ -8,6 +8,7 @@ use crate::cast::CastCounts;
 use crate::fault::Fault;
 use crate::memory::MemorySplit;
 use crate::meter::{Meters, Reading};
+use crate::quarantine::SetAside;
 use crate::skip::SkippedReport;
 
 /// The report of a run, complete or not. What was not reached is empty or zero.
@@ -39,6 +40,8 @@ pub struct Report {
     pub storage_read: CounterSnapshot,
     /// Requests and bytes of the outputs' stores.
     pub storage_written: CounterSnapshot,
+    /// Blocks that were set aside because they failed, try after try.
+    pub quarantined: Vec<SetAside>,
     /// Voxels that the cast changed.
     pub voxels: CastCounts,
     /// How the memory was split.

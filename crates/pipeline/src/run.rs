@@ -7,8 +7,9 @@ use haloflow_engine::{EngineFactory, EngineSpec, Timeline};
 use haloflow_geometry::Zyx;
 use haloflow_volume::{Environment, Ledger, VolumeError, VolumeWriter, Window};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use crate::board::Board;
 use crate::budget::Budget;
 use crate::device::{self, Device, DevicePorts};
 use crate::fault::{Fault, FaultKind, Faults, Stage};
@@ -16,11 +17,13 @@ use crate::memory::slots_per_device;
 use crate::meter::{Meters, drawn_on};
 use crate::open::{Opened, input_bytes, normalisers, open, provenance};
 use crate::progress::Progress;
+use crate::quarantine::{self, Quarantine};
 use crate::recipe::Head;
 use crate::report::{DeviceReport, Report, StagesReport, cpu_seconds, peak_resident_bytes};
 use crate::resume::{Earlier, Recorded, recorded};
 use crate::settings::RunSettings;
 use crate::shared::Shared;
+use crate::watchdog::watch;
 use crate::wiring::{Channels, DeviceChannels, stream};
 
 /// A run that has not begun.
@@ -31,7 +34,10 @@ pub struct Run {
     pub environment: Environment,
     /// One per device.
     pub factories: Vec<Box<dyn EngineFactory>>,
-    /// Cancelled when somebody wants the run to stop.
+    /// Cancelled when somebody wants the run to stop: it admits nothing more, finishes what it has begun, and is cancelled if that
+    /// takes longer than its settings allow.
+    pub drain: CancellationToken,
+    /// Cancelled when the run is to stop at once. What is recorded stays.
     pub cancel: CancellationToken,
     /// Moved as the run goes on.
     pub progress: Arc<Progress>,
@@ -47,7 +53,12 @@ struct Running {
     timeline: Option<Arc<Timeline>>,
     progress: Arc<Progress>,
     faults: Faults,
+    quarantine: Arc<Quarantine>,
     report: Report,
+    board: Board,
+    drain: CancellationToken,
+    /// Cancelled when streaming begins: nothing before it is worth finishing.
+    begun: CancellationToken,
     /// Whether it came as far as streaming.
     settled: bool,
 }
@@ -62,20 +73,26 @@ impl Run {
     /// The first fault; it is in the report too.
     pub async fn execute(self) -> (Report, Result<(), Fault>) {
         let began = Instant::now();
+        let quarantine = Arc::new(Quarantine::new(self.settings.resources.quarantine));
         let mut running = Running {
             settings: self.settings,
             environment: self.environment,
             meters: Arc::new(Meters::drawn_on(self.timeline.as_ref())),
             timeline: self.timeline,
             progress: self.progress,
+            quarantine,
             faults: Faults::new(self.cancel.child_token()),
             report: Report { version: env!("CARGO_PKG_VERSION").into(), ..Report::default() },
+            board: Board::default(),
+            drain: self.drain,
+            begun: CancellationToken::new(),
             settled: false,
         };
+        let _stopping = running.stop_when_asked();
         if let Err(fault) = running.go(self.factories).await {
             running.faults.keep(fault);
         }
-        let ended = running.ended(&self.cancel);
+        let ended = running.ended();
         (running.finish(began, &ended), ended)
     }
 }
@@ -109,6 +126,7 @@ impl Running {
             flights: channels.flights_in,
             meters: Arc::clone(&self.meters),
             faults: self.faults.clone(),
+            board: self.board.clone(),
         };
         let devices = device::start(factories, per_device, ports).await?;
         self.report.seconds.devices = began.elapsed().as_secs_f64();
@@ -150,6 +168,8 @@ impl Running {
                 self.settled = true;
                 self.progress.set_doing("streaming");
                 let began = Instant::now();
+                self.begun.cancel();
+                let _watching = self.watch();
                 stream(&shared, slots, threads, channels).await;
                 let ended = self.complete(&shared).await;
                 self.report.seconds.stream = began.elapsed().as_secs_f64();
@@ -248,6 +268,9 @@ impl Running {
             meters: Arc::clone(&self.meters),
             progress: Arc::clone(&self.progress),
             faults: self.faults.clone(),
+            board: self.board.clone(),
+            drain: self.drain.clone(),
+            quarantine: Arc::clone(&self.quarantine),
             tasks: TaskTracker::new(),
             plan,
             skipped,
@@ -267,17 +290,38 @@ impl Running {
         Ok(bounds)
     }
 
+    /// Cancels the run when it is asked to stop and cannot, or does not, finish what it has begun. Ends when it is dropped.
+    fn stop_when_asked(&self) -> AbortOnDropHandle<()> {
+        let (drain, begun, cancel) = (self.drain.clone(), self.begun.clone(), self.faults.cancel().clone());
+        let timeout = self.settings.resources.drain_timeout;
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            drain.cancelled().await;
+            if begun.is_cancelled() {
+                tokio::time::sleep(timeout).await;
+                tracing::warn!("what was begun is not finished within {timeout:?} (`drain-timeout`); it is given up");
+            }
+            cancel.cancel();
+        }))
+    }
+
+    /// Watches the stages until it is dropped.
+    fn watch(&self) -> Option<AbortOnDropHandle<()>> {
+        let watchdog = self.settings.resources.watchdog.clone()?;
+        let (board, faults) = (self.board.clone(), self.faults.clone());
+        let seen = (Arc::clone(&self.meters), Arc::clone(&self.progress));
+        Some(AbortOnDropHandle::new(tokio::spawn(watch(watchdog, board, seen, faults))))
+    }
+
     /// How the run ended. A run that did not store everything never ends well.
-    fn ended(&self, wish: &CancellationToken) -> Result<(), Fault> {
+    fn ended(&self) -> Result<(), Fault> {
         let seen = self.progress.snapshot();
         match self.faults.first() {
             Some(fault) => Err(fault),
             None if self.settled && seen.tiles == seen.tiles_total => Ok(()),
-            None if wish.is_cancelled() => Err(Fault::interrupted()),
-            None => Err(Fault::defect(
-                Stage::Write,
-                &format!("only {} of {} blocks were stored", seen.tiles, seen.tiles_total),
-            )),
+            None if self.drain.is_cancelled() || self.faults.cancel().is_cancelled() => Err(Fault::interrupted()),
+            None => Err(quarantine::fault(&self.quarantine.list(), seen.tiles_total).unwrap_or_else(|| {
+                Fault::defect(Stage::Write, &format!("only {} of {} blocks were stored", seen.tiles, seen.tiles_total))
+            })),
         }
     }
 
@@ -287,6 +331,7 @@ impl Running {
         let report = &mut self.report;
         report.complete = ended.is_ok();
         report.fault = ended.clone().err();
+        report.quarantined = self.quarantine.list();
         report.work.blocks = seen.tiles;
         report.work.blocks_total = seen.tiles_total;
         report.work.patches = seen.patches;

@@ -1,5 +1,7 @@
 //! What a run is told to do: the validated twin of what a person typed.
 
+use std::time::Duration;
+
 use haloflow_geometry::{Geometry, Lattice, Plan, Seam, Selection, Zyx};
 use haloflow_volume::{Element, InputOptions, OutputRequest};
 
@@ -11,6 +13,7 @@ use crate::normalise::Normalisation;
 use crate::pyramid::Pyramid;
 use crate::recipe::Recipe;
 use crate::skip::Skip;
+use crate::watchdog::Watchdog;
 
 /// Everything that a run is told. What runs the network is told apart, by the engines' factories.
 #[derive(Clone, Debug)]
@@ -134,6 +137,12 @@ pub struct Resources {
     pub writer_workers: usize,
     /// Threads of the CPU pool.
     pub threads: std::num::NonZeroUsize,
+    /// When a stage counts as stalled; unset is never.
+    pub watchdog: Option<Watchdog>,
+    /// How long a run that is asked to stop may take for what it has begun.
+    pub drain_timeout: Duration,
+    /// The most blocks that are set aside when they fail, while the others go on; with 0 the first fault ends the run.
+    pub quarantine: usize,
 }
 
 /// A volume larger than any patch, to check sizes against before the real one is known.

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use haloflow_engine::EngineSpec;
 use haloflow_geometry::{Column, Plan, Selection, Zyx};
 use haloflow_volume::{CpuPool, Ledger, VolumeReader, VolumeWriter};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::after::VoxelStep;
+use crate::board::Board;
 use crate::budget::Budget;
 use crate::cast::Cast;
 use crate::cut::{Cutting, Padding};
@@ -16,6 +18,7 @@ use crate::meter::Meters;
 use crate::normalise::{Normalisation, Normaliser};
 use crate::progress::Progress;
 use crate::pyramid::Downsampling;
+use crate::quarantine::Quarantine;
 
 /// The run as its stages see it.
 pub(crate) struct Shared {
@@ -51,6 +54,11 @@ pub(crate) struct Shared {
     pub(crate) meters: Arc<Meters>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) faults: Faults,
+    pub(crate) quarantine: Arc<Quarantine>,
+    /// What the stages hold.
+    pub(crate) board: Board,
+    /// Cancelled when no more steps are to be admitted.
+    pub(crate) drain: CancellationToken,
     /// Every task that a stage starts, so that none outlives the run.
     pub(crate) tasks: TaskTracker,
 }

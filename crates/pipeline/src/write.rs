@@ -9,7 +9,7 @@ use async_channel::{Receiver, Sender};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use haloflow_geometry::{Box3, Zyx, number};
-use haloflow_volume::AlignedBytes;
+use haloflow_volume::{AlignedBytes, Written};
 use rayon::prelude::*;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -20,6 +20,7 @@ use crate::messages::{FinishedTile, StoredTile};
 use crate::meter::Meter;
 use crate::normalise::Affine;
 use crate::pyramid::{coarsen, covered, window};
+use crate::quarantine::TRIES;
 use crate::shared::Shared;
 
 /// Stores all tiles, and has each recorded.
@@ -63,6 +64,7 @@ async fn limited<T, W: Future<Output = Result<(), Fault>>>(
 
 async fn store(shared: &Arc<Shared>, tile: FinishedTile, stored: &Sender<StoredTile>) -> Result<(), Fault> {
     let FinishedTile { tile, region, values, inverses, lease } = tile;
+    let _holding = shared.board.hold(Stage::Write, format!("block {region}"));
     let casting = Arc::clone(shared);
     let storing = async {
         let told = |error| Fault::volume(Stage::Write, &error).at(format!("block {region}"));
@@ -73,19 +75,47 @@ async fn store(shared: &Arc<Shared>, tile: FinishedTile, stored: &Sender<StoredT
             Ok((channels, counts, windows, coarser))
         };
         let (channels, counts, windows, coarser) = shared.cpu.run(work).await.map_err(told)??;
-        let mut written = shared.writer.write(region, channels).await.map_err(told)?;
-        for (level, (region, channels)) in (1..).zip(coarser) {
-            written = written.and(shared.writer.write_level(level, region, channels).await.map_err(told)?);
-        }
+        let levels = std::iter::once((region, channels)).chain(coarser);
+        let levels: Vec<_> = levels.map(|(region, channels)| (region, Arc::new(channels))).collect();
+        let written = put(shared, &levels).await.map_err(|fault| fault.at(format!("block {region}")))?;
         Ok((written, counts, windows))
     };
-    let (written, counts, windows) = shared.meters.write.working(storing).await?;
+    let stored_as: Result<_, Fault> = shared.meters.write.working(storing).await;
     drop(lease);
+    let (written, counts, windows) = match stored_as {
+        Ok(stored_as) => stored_as,
+        Err(fault) if fault.kind == FaultKind::Transient && shared.quarantine.admits(&fault) => {
+            return shared.quarantine.set_aside(region, &fault);
+        }
+        Err(fault) => return Err(fault),
+    };
     // The plan has no more tiles than fit. Nobody listens any more only if the record has failed, which is the run's fault then.
     let record = written.record(number(shared.plan.tiles(), tile) as u32);
     let _ = stored.send(StoredTile { record, windows }).await;
+    shared.quarantine.stored();
     shared.progress.tile_stored(region.voxels(), &counts);
     Ok(())
+}
+
+/// Puts a tile on every level, the finest first; again if that may help.
+async fn put(shared: &Shared, levels: &[(Box3, Arc<Vec<AlignedBytes>>)]) -> Result<Written, Fault> {
+    let mut written = Written::default();
+    for (level, (region, channels)) in levels.iter().enumerate() {
+        let mut tries = 1;
+        let of_level = loop {
+            let fault = match shared.writer.write_level(level, *region, Arc::clone(channels)).await {
+                Ok(of_level) => break of_level,
+                Err(error) => Fault::volume(Stage::Write, &error),
+            };
+            if fault.kind != FaultKind::Transient || tries == TRIES {
+                return Err(fault);
+            }
+            tries += 1;
+            shared.board.note(format!("{fault}; tried again"));
+        };
+        written = written.and(of_level);
+    }
+    Ok(written)
 }
 
 /// What a tile gives to each coarser level: the region there, and its channels.

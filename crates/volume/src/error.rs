@@ -1,4 +1,4 @@
-//! What can go wrong with a volume, in four kinds that decide the exit code.
+//! What can go wrong with a volume, in kinds that decide the exit code.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,6 +14,8 @@ pub enum VolumeErrorKind {
     Exists,
     /// The store cannot be reached or does not permit it (exit code 74).
     Unavailable,
+    /// The store failed again and again, for longer than its retries last; later it may not (exit code 74).
+    Transient,
     /// A defect of this program, such as a panic in a worker thread (exit code 70).
     Internal,
 }

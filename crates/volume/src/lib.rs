@@ -57,6 +57,7 @@ pub use environment::Environment;
 pub use error::{VolumeError, VolumeErrorKind};
 pub use inspect::{Inspection, LevelInspection, inspect};
 pub use ledger::{Contents, Ledger, LedgerWriter, Record};
+pub use location::exists;
 pub use network::Network;
 pub use output::{Begun, OutputPlan, OutputRequest};
 pub use pool::CpuPool;

@@ -300,6 +300,7 @@ impl Location {
         Err(Failed {
             error: object_store::Error::Generic { store: "LocalFileSystem", source: what.into() },
             effort: String::new(),
+            transient: false,
         })
     }
 
@@ -307,10 +308,11 @@ impl Location {
         key.split('/').filter(|part| !part.is_empty()).fold(self.root.clone(), |path, part| path.join(part))
     }
 
-    fn failed(&self, verb: &str, key: &str, Failed { error, effort }: Failed) -> VolumeError {
+    fn failed(&self, verb: &str, key: &str, Failed { error, effort, transient }: Failed) -> VolumeError {
         let name = if key.is_empty() { self.url.clone() } else { self.url_of(key) };
         let kind = match error {
             object_store::Error::InvalidPath { .. } => VolumeErrorKind::Usage,
+            _ if transient => VolumeErrorKind::Transient,
             _ => VolumeErrorKind::Unavailable,
         };
         let denied = |status| matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
@@ -335,6 +337,19 @@ fn cause(error: &object_store::Error) -> Option<&Failure> {
         source = cause.source();
     }
     None
+}
+
+/// Whether there is an object at `place`, a URL or a path.
+///
+/// # Errors
+/// `Usage` if it names no place; `Unavailable` if the store cannot be reached.
+pub async fn exists(place: &str, environment: &crate::Environment) -> Result<bool, VolumeError> {
+    let (folder, key) = match place.trim_end_matches('/').rsplit_once('/') {
+        Some(("", key)) => ("/", key),
+        Some(parts) => parts,
+        None => (".", place),
+    };
+    Ok(crate::address::locate(folder, environment).await?.get(key).await?.is_some())
 }
 
 /// Whether the range is what the store did not like.
@@ -368,7 +383,7 @@ mod tests {
         let location = crate::address::locate("memory://a/b", &crate::Environment::empty()).await.unwrap();
         let source = format!("PUT http://{MACHINE_METADATA}/latest/api/token failed");
         let error = object_store::Error::Generic { store: "S3", source: source.into() };
-        let error = location.failed("read", "c/0", Failed { error, effort: "; given up".to_owned() });
+        let error = location.failed("read", "c/0", Failed { error, effort: "; given up".to_owned(), transient: false });
         assert_eq!(error.kind, VolumeErrorKind::Unavailable);
         assert!(error.message.starts_with("cannot read memory://a/b/c/0: no credentials were found"), "{error}");
         assert!(error.message.ends_with("; given up"), "{error}");

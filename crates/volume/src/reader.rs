@@ -178,6 +178,15 @@ impl VolumeReader {
         self.read_and_forget(region, |_| false).await
     }
 
+    /// What [`read`](Self::read) would give of `region` if every voxel were 0.
+    #[must_use]
+    pub fn zeros(&self, region: Box3) -> Brick {
+        let element = self.element();
+        let bytes = region.voxels() * element.size();
+        let channels = self.shared.c.iter().map(|_| AlignedBytes::zeroed(bytes)).collect();
+        Brick { region, element, channels }
+    }
+
     /// As [`read`](Self::read), and lets go of the chunks that `is_done` says nobody needs again, so that the cache has room for
     /// others. It is asked with the voxels that a chunk covers, which may reach past the volume.
     ///
@@ -190,10 +199,7 @@ impl VolumeReader {
                 "the region {region} reaches outside the volume of shape {shape:?}"
             )));
         }
-        let element = self.element();
-        let bytes = region.voxels() * element.size();
-        let channels = self.shared.c.iter().map(|_| AlignedBytes::zeroed(bytes)).collect();
-        let mut brick = Brick { region, element, channels };
+        let mut brick = self.zeros(region);
         if region.is_empty() {
             return Ok(brick);
         }

@@ -37,6 +37,8 @@ pub(crate) struct Failed {
     pub(crate) error: Error,
     /// How often it was tried and how long, if more than once.
     pub(crate) effort: String,
+    /// Whether it was given up although another try might have helped.
+    pub(crate) transient: bool,
 }
 
 /// Does `operation` until it succeeds, or fails in a way that trying again cannot help, or the deadline has passed.
@@ -54,7 +56,10 @@ pub(crate) async fn persist<T, F: Future<Output = Result<T, Error>>>(
         let remedy = remedy(&error);
         match trying.pause_after(remedy, store, counters) {
             Some(pause) => tokio::time::sleep(pause).await,
-            None => return Err(Failed { error, effort: trying.effort(store) }),
+            None => {
+                let transient = store.gate.is_some() && matches!(remedy, Remedy::Again | Remedy::Fewer(_));
+                return Err(Failed { error, effort: trying.effort(store), transient });
+            }
         }
         if remedy == Remedy::Credentials {
             store.forget_credentials();

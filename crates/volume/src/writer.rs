@@ -125,9 +125,10 @@ impl VolumeWriter {
     /// Cancellation: some units may have been written. Writing the tile again is safe and changes nothing.
     ///
     /// # Errors
-    /// `Usage` if the tile or the buffers do not fit; `Unavailable` if the store fails for longer than its retries last.
+    /// `Usage` if the tile or the buffers do not fit; `Unavailable` if the store refuses; `Transient` if it fails for longer
+    /// than its retries last.
     pub async fn write(&self, tile: Box3, channels: Vec<AlignedBytes>) -> Result<Written, VolumeError> {
-        self.write_level(0, tile, channels).await
+        self.write_level(0, tile, Arc::new(channels)).await
     }
 
     /// As [`write`](Self::write), on a level of the pyramid; `tile` is in voxels of that level. 0 is the finest.
@@ -138,7 +139,7 @@ impl VolumeWriter {
         &self,
         level: usize,
         tile: Box3,
-        channels: Vec<AlignedBytes>,
+        channels: Arc<Vec<AlignedBytes>>,
     ) -> Result<Written, VolumeError> {
         let Some(found) = self.shared.levels.get(level) else {
             return Err(VolumeError::usage(format!(
@@ -147,7 +148,6 @@ impl VolumeWriter {
             )));
         };
         found.check(tile, &channels)?;
-        let channels = Arc::new(channels);
         let jobs = found.jobs(level, tile);
         let mut objects = vec![(0, 0); jobs.len()];
         let mut waiting = jobs.into_iter().enumerate();

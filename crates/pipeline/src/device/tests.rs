@@ -55,6 +55,7 @@ fn parted(channels: DeviceChannels, faults: &Faults) -> (DevicePorts, Sender<Bat
         flights: flights_in,
         meters: Arc::default(),
         faults: faults.clone(),
+        board: Board::default(),
     };
     (ports, batches_in, flights_out, home)
 }

@@ -16,5 +16,6 @@ mod pyramid;
 mod resume;
 mod shapes;
 mod skip;
+mod stopping;
 mod support;
 mod whole;

@@ -226,6 +226,9 @@ pub(crate) fn settings(layout: Layout, values: Values, batch: usize) -> RunSetti
         prep_workers: 2,
         writer_workers: 2,
         threads: NonZeroUsize::new(2).unwrap(),
+        watchdog: None,
+        drain_timeout: LIMIT,
+        quarantine: 100,
     };
     RunSettings {
         input: input_options(),
@@ -266,6 +269,7 @@ pub(crate) fn prepare(settings: &RunSettings, environment: &Environment, factori
         environment: environment.clone(),
         factories,
         cancel: CancellationToken::new(),
+        drain: CancellationToken::new(),
         progress: Arc::default(),
         timeline: None,
     }
