@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::client::{JobCommand, JobsCommand, LogsCommand, SubmitCommand};
 use crate::model_args::ModelCommand;
+use crate::serve::ServeCommand;
 use crate::typed::{BatchSize, ShardValue};
 
 /// Runs neural networks over whole microscopy volumes.
@@ -22,6 +24,22 @@ pub(crate) enum Command {
     Run(Box<RunCommand>),
     /// Tells what is stored at a place: axes, levels, chunks, codecs, sizes
     Inspect(InspectCommand),
+    /// Runs jobs that come over HTTP, one after the other or several at a time, with a page to look at
+    Serve(Box<ServeCommand>),
+    /// Submits a job to a daemon; the keys are those of `run`
+    Submit(Box<SubmitCommand>),
+    /// Lists the jobs of a daemon
+    Jobs(JobsCommand),
+    /// Shows how a job goes on, until its end, and ends with its exit code
+    Watch(JobCommand),
+    /// Stops a job for good
+    Cancel(JobCommand),
+    /// Stops a job until it is resumed
+    Pause(JobCommand),
+    /// Lets a paused job go on
+    Resume(JobCommand),
+    /// Prints the log of a job
+    Logs(LogsCommand),
     /// Shows, exports and compiles models
     #[command(subcommand)]
     Model(ModelCommand),

@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::CommandFactory;
 
 use crate::args::{Cli, RunArgs, RunCommand};
+use crate::serve::{ServeArgs, ServeCommand};
 
 /// The keys as they hold: the file's, where there is one, with the command line's laid over them.
 ///
@@ -20,14 +21,40 @@ pub(crate) fn effective(command: &RunCommand) -> Result<RunArgs, String> {
     keys.try_into().map_err(|error: toml::de::Error| format!("{}: {}", path.display(), one_line(&error)))
 }
 
+/// The daemon's keys as they hold, and those of the file that jobs are laid over.
+///
+/// # Errors
+/// As [`effective`].
+pub(crate) fn serving(command: &ServeCommand) -> Result<(ServeArgs, RunArgs), String> {
+    let Some(path) = &command.config else { return Ok((command.args.clone(), RunArgs::default())) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("`--config {}` cannot be read: {error}", path.display()))?;
+    let told = |error: toml::de::Error| format!("{}: {}", path.display(), one_line(&error));
+    let jobs = parse(&text, path)?.try_into().map_err(told)?;
+    let file: toml::Table = toml::from_str(&text).map_err(told)?;
+    let mut keys = match file.get(SERVE) {
+        Some(toml::Value::Table(keys)) => keys.clone(),
+        _ => toml::Table::new(),
+    };
+    keys.extend(toml::Table::try_from(&command.args).map_err(|error| error.to_string())?);
+    let args =
+        keys.try_into().map_err(|error| format!("{}: in the table `{SERVE}`: {}", path.display(), one_line(&error)))?;
+    Ok((args, jobs))
+}
+
+/// The table of a file that has the daemon's keys. A run takes no notice of it.
+const SERVE: &str = "serve";
+
 /// Reads a file's keys, by their first names.
 fn parse(text: &str, path: &Path) -> Result<toml::Table, String> {
     let told = |error: toml::de::Error| format!("{}: {}", path.display(), one_line(&error));
-    let keys: toml::Table = toml::from_str(text).map_err(told)?;
+    let mut keys: toml::Table = toml::from_str(text).map_err(told)?;
+    if keys.get(SERVE).is_some_and(toml::Value::is_table) {
+        keys.remove(SERVE);
+    }
     let known = known_keys();
-    if let Some(unknown) = keys.keys().find(|key| !known.contains(key)) {
-        let nearest = nearest(unknown, &known).map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
-        return Err(format!("{}: there is no key `{unknown}`{nearest}", path.display()));
+    if let Some(key) = keys.keys().find(|key| !known.contains(key)) {
+        return Err(format!("{}: {}", path.display(), unknown(key, &known)));
     }
     // Through the arguments and back, so that every key has its first name and its value has been checked.
     let args: RunArgs = keys.try_into().map_err(told)?;
@@ -41,6 +68,12 @@ pub(crate) fn known_keys() -> Vec<String> {
     let shown = run.filter(|argument| !argument.is_hide_set());
     let names = shown.flat_map(|argument| argument.get_long_and_visible_aliases().unwrap_or_default());
     names.filter(|name| !["config", "help"].contains(name)).map(str::to_owned).collect()
+}
+
+/// The sentence about a key that does not exist.
+pub(crate) fn unknown(key: &str, known: &[String]) -> String {
+    let nearest = nearest(key, known).map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
+    format!("there is no key `{key}`{nearest}")
 }
 
 fn nearest<'a>(unknown: &str, known: &'a [String]) -> Option<&'a String> {

@@ -3,8 +3,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod args;
+mod client;
 mod compile;
 mod config;
+mod environment;
 mod exit;
 mod inspect;
 mod logging;
@@ -21,6 +23,7 @@ mod part;
 mod ready;
 mod report_files;
 mod run;
+mod serve;
 mod settings;
 mod show;
 mod signals;
@@ -35,18 +38,28 @@ use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
     // A negative number is a wrong value, not an unknown flag, so that the error can name the key.
-    let cli = Cli::command().mut_subcommand("run", |run| {
-        run.mut_args(|arg| {
+    let negative = |command: clap::Command| {
+        command.mut_args(|arg| {
             if arg.get_num_args().is_none_or(|count| count.takes_values()) {
                 arg.allow_negative_numbers(true)
             } else {
                 arg
             }
         })
-    });
-    match cli.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
+    };
+    let cli = Cli::command().mut_subcommand("run", negative).mut_subcommand("submit", negative);
+    let line = environment::with_variables(&cli, std::env::args_os().collect(), |name| std::env::var(name).ok());
+    match cli.try_get_matches_from(line).and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { command: Command::Run(command) }) => run::run(&command),
         Ok(Cli { command: Command::Inspect(command) }) => inspect::run(&command),
+        Ok(Cli { command: Command::Serve(command) }) => serve::run(&command),
+        Ok(Cli { command: Command::Submit(command) }) => client::submit(&command),
+        Ok(Cli { command: Command::Jobs(command) }) => client::jobs(&command),
+        Ok(Cli { command: Command::Watch(command) }) => client::watch(&command),
+        Ok(Cli { command: Command::Cancel(command) }) => client::change(&command, "cancel"),
+        Ok(Cli { command: Command::Pause(command) }) => client::change(&command, "pause"),
+        Ok(Cli { command: Command::Resume(command) }) => client::change(&command, "resume"),
+        Ok(Cli { command: Command::Logs(command) }) => client::logs(&command),
         Ok(Cli { command: Command::Model(command) }) => model_command::run(&command),
         // Help and version are printed to standard output and end well.
         Err(error) if !error.use_stderr() => {

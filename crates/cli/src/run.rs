@@ -29,17 +29,26 @@ pub(crate) fn run(command: &RunCommand) -> ExitCode {
     if let Err(sentence) = report_files::check(&args, command.config.as_deref()) {
         return fail(&[sentence], exit::USAGE);
     }
-    // Told, or tokio reads a variable of the environment and panics if that is no number.
-    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = match runtime.worker_threads(workers).enable_all().thread_name("tokio").build() {
+    let runtime = match runtime() {
         Ok(runtime) => runtime,
-        Err(error) => return fail(&[format!("the async runtime cannot start: {error}")], exit::SOFTWARE),
+        Err(sentence) => return fail(&[sentence], exit::SOFTWARE),
     };
     let code = runtime.block_on(execute(args, &bars));
     // Whatever hangs on a device has been named by now, and ends with the process.
     runtime.shutdown_background();
     code
+}
+
+/// An async runtime with a worker per core.
+///
+/// # Errors
+/// A sentence, if the system gives no threads.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, String> {
+    // Told, or tokio reads a variable of the environment and panics if that is no number.
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let built = runtime.worker_threads(workers).enable_all().thread_name("tokio").build();
+    built.map_err(|error| format!("the async runtime cannot start: {error}"))
 }
 
 fn prepare(command: &RunCommand, bars: &MultiProgress) -> Result<RunArgs, String> {

@@ -25,6 +25,7 @@ const MOST_LINES: usize = 5_000;
 /// A job that runs.
 pub(crate) struct Live {
     status: Mutex<JobStatus>,
+    drain: CancellationToken,
     cancel: CancellationToken,
     wish: Mutex<Wish>,
     pub(crate) progress: Arc<Progress>,
@@ -39,7 +40,8 @@ impl Live {
         status.state = JobState::Running;
         Self {
             status: Mutex::new(status),
-            cancel: stopping.child_token(),
+            drain: stopping.child_token(),
+            cancel: CancellationToken::new(),
             wish: Mutex::default(),
             progress: Arc::default(),
             since: Mutex::default(),
@@ -53,8 +55,12 @@ impl Live {
         if *known != Wish::Cancel {
             *known = wish;
         }
+        let at_once = *known == Wish::Cancel;
         drop(known);
-        self.cancel.cancel();
+        self.drain.cancel();
+        if at_once {
+            self.cancel.cancel();
+        }
     }
 
     /// `status` with the progress of now.
@@ -161,6 +167,8 @@ async fn follow(daemon: &Daemon, job: &Job, live: &Arc<Live>) {
     let run = RunningJob {
         id,
         config: job.config.clone(),
+        again: job.status.started_ms.is_some(),
+        drain: live.drain.clone(),
         cancel: live.cancel.clone(),
         progress: Arc::clone(&live.progress),
         log: Arc::new(move |line| lines.add_line(line)),

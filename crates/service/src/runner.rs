@@ -41,7 +41,11 @@ pub struct RunningJob {
     pub id: JobId,
     /// Its keys, as [`Prepared`] had them.
     pub config: Value,
-    /// Cancelled when it is to stop.
+    /// Whether it was started before, and stopped.
+    pub again: bool,
+    /// Cancelled when it is to finish what it has begun, and to stop.
+    pub drain: CancellationToken,
+    /// Cancelled when it is to stop at once.
     pub cancel: CancellationToken,
     /// Moved as it goes on.
     pub progress: Arc<Progress>,
@@ -122,7 +126,7 @@ pub struct SideInfo {
 #[error("{0}")]
 pub struct NotShown(pub String);
 
-/// Whatever runs jobs. Its futures may be dropped at any time but for [`run`](Self::run), which is cancelled by its token.
+/// Whatever runs jobs. Its futures may be dropped at any time but for [`run`](Self::run), which is stopped by its tokens.
 pub trait Runner: Send + Sync + 'static {
     /// Checks a job without touching any data.
     ///

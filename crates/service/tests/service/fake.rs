@@ -78,7 +78,7 @@ impl Runner for FakeRunner {
                     exit_code: 65,
                     report: Some(json!({ "complete": false })),
                 },
-                "wait" => match job.cancel.run_until_cancelled(ends.acquire()).await {
+                "wait" => match job.drain.run_until_cancelled(ends.acquire()).await {
                     None => interrupted(),
                     Some(permit) => {
                         permit.unwrap().forget();
