@@ -3,6 +3,8 @@
 
 mod bad_network;
 mod broken_data;
+mod daemon;
+mod daemon_access;
 mod golden;
 mod inspect;
 mod interop;

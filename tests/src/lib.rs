@@ -8,6 +8,7 @@
 )]
 
 pub mod binary;
+pub mod daemon;
 pub mod ended;
 pub mod folder;
 pub mod golden;

@@ -12,6 +12,8 @@ pub mod budget;
 pub mod cast;
 pub mod cut;
 pub mod fault;
+pub mod histogram;
+pub mod live;
 pub mod memory;
 pub mod meter;
 pub mod normalise;

@@ -1,8 +1,12 @@
 //! The HTTP API: one file per group of addresses, all of them wired here.
 
 mod control;
+mod data;
 mod health;
+mod inside;
 mod jobs;
+mod page;
+mod slices;
 mod stream;
 mod submit;
 mod take;
@@ -34,6 +38,10 @@ use crate::problem::Problem;
         control::resume,
         stream::of_job,
         stream::of_all,
+        inside::stages,
+        inside::numbers,
+        slices::sides,
+        slices::slice,
         health::live,
         health::ready,
         health::models,
@@ -64,7 +72,7 @@ pub fn openapi() -> String {
 
 /// Every address.
 pub(crate) fn router(daemon: &Daemon, guarded: Guard) -> Router {
-    Router::new()
+    page::routes(Router::new())
         .route("/v1/jobs", post(submit::submit).get(jobs::list))
         .route("/v1/jobs/{id}", get(jobs::show))
         .route("/v1/jobs/{id}/config", get(jobs::config))
@@ -74,6 +82,11 @@ pub(crate) fn router(daemon: &Daemon, guarded: Guard) -> Router {
         .route("/v1/jobs/{id}/pause", post(control::pause))
         .route("/v1/jobs/{id}/resume", post(control::resume))
         .route("/v1/jobs/{id}/events", get(stream::of_job))
+        .route("/v1/jobs/{id}/stages", get(inside::stages))
+        .route("/v1/jobs/{id}/slices", get(slices::sides))
+        .route("/v1/jobs/{id}/slices/{side}", get(slices::slice))
+        .route("/data/{key}/{side}/{*path}", get(data::object).options(data::object))
+        .route("/metrics", get(inside::numbers))
         .route("/v1/events", get(stream::of_all))
         .route("/v1/models", get(health::models))
         .route("/v1/devices", get(health::devices))

@@ -1,6 +1,6 @@
 //! The daemon: what a request can do, whoever asks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
@@ -10,7 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::dispatch::Live;
 use crate::events::Events;
+use crate::history::Sample;
 use crate::job::{Job, JobId, JobState, JobStatus, NewJob, Wish, now_ms};
+use crate::metrics::Totals;
 use crate::problem::Problem;
 use crate::runner::{Prepared, Runner};
 use crate::settings::ServiceSettings;
@@ -18,6 +20,9 @@ use crate::store::{Store, Submission};
 
 /// The longest idempotency key.
 const LONGEST_KEY: usize = 200;
+
+/// Jobs that have stopped whose samples are kept.
+const MOST_PAST: usize = 50;
 
 /// The range of priorities.
 const PRIORITIES: std::ops::RangeInclusive<i32> = -1000..=1000;
@@ -36,6 +41,10 @@ pub(crate) struct Shared {
     pub(crate) running: Mutex<HashMap<JobId, Arc<Live>>>,
     /// Something may be startable.
     pub(crate) wake: Notify,
+    /// What jobs that have stopped have done.
+    pub(crate) totals: Mutex<Totals>,
+    /// Samples of the last jobs that have stopped.
+    pub(crate) past: Mutex<VecDeque<(JobId, Vec<Sample>)>>,
     /// Why it is not ready, if it is not.
     pub(crate) readiness: watch::Sender<Result<(), String>>,
     pub(crate) stopping: CancellationToken,
@@ -56,8 +65,8 @@ impl Daemon {
     /// A daemon over an open table. `stopping` is cancelled when it is to end.
     pub fn new(settings: ServiceSettings, store: Store, runner: Arc<dyn Runner>, stopping: CancellationToken) -> Self {
         let readiness = watch::Sender::new(Err("it is warming up".to_owned()));
-        let (events, running, wake) = Default::default();
-        let shared = Shared { settings, store, runner, events, running, wake, readiness, stopping };
+        let (events, running, wake, totals, past) = Default::default();
+        let shared = Shared { settings, store, runner, events, running, wake, totals, past, readiness, stopping };
         Self { shared: Arc::new(shared) }
     }
 
@@ -167,6 +176,44 @@ impl Daemon {
 
     pub(crate) fn live(&self, id: JobId) -> Option<Arc<Live>> {
         self.shared.running.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// The samples of a job's last run, if this process has them.
+    pub(crate) fn samples(&self, id: JobId) -> Vec<Sample> {
+        if let Some(live) = self.live(id) {
+            return live.samples();
+        }
+        let past = self.shared.past.lock().unwrap_or_else(PoisonError::into_inner);
+        past.iter().find(|(job, _)| *job == id).map(|(_, samples)| samples.clone()).unwrap_or_default()
+    }
+
+    /// What all jobs have done, the budget that those hold that run, and the bytes that their blocks lease.
+    pub(crate) fn totals(&self) -> (Totals, u64, u64) {
+        let mut totals = self.shared.totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let running = self.shared.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut held, mut leased) = (0, 0);
+        for live in running.values() {
+            let inside = live.progress.live();
+            totals.add(&inside, &live.progress.snapshot());
+            held += live.memory_bytes();
+            leased += inside.held_bytes;
+        }
+        (totals, held, leased)
+    }
+
+    /// Keeps what a job that has stopped has done.
+    pub(crate) fn keep(&self, id: JobId, live: &Live) {
+        // Both at one time, so that nothing is counted twice, or not at all.
+        let mut totals = self.shared.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        totals.add(&live.progress.live(), &live.progress.snapshot());
+        self.shared.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        drop(totals);
+        let mut past = self.shared.past.lock().unwrap_or_else(PoisonError::into_inner);
+        past.retain(|(job, _)| *job != id);
+        past.push_back((id, live.samples()));
+        if past.len() > MOST_PAST {
+            past.pop_front();
+        }
     }
 
     /// Stops a job for good, now or, where it runs, soon. A job that was cancelled before stays so.

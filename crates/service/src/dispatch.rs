@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::daemon::Daemon;
+use crate::history::{History, Sample};
 use crate::job::{Ending, Job, JobFault, JobId, JobProgress, JobState, JobStatus, Wish, now_ms};
 use crate::queue::Holding;
 use crate::runner::{Outcome, RunningJob};
@@ -32,6 +33,8 @@ pub(crate) struct Live {
     /// When the first voxels were stored, and how many had been by then.
     since: Mutex<Option<(Instant, u64)>>,
     lines: Mutex<Vec<String>>,
+    history: Mutex<History>,
+    started: Instant,
 }
 
 impl Live {
@@ -46,6 +49,8 @@ impl Live {
             progress: Arc::default(),
             since: Mutex::default(),
             lines: Mutex::default(),
+            history: Mutex::default(),
+            started: Instant::now(),
         }
     }
 
@@ -91,6 +96,15 @@ impl Live {
             voxels_per_second: rate,
             eta_seconds: (rate > 0.0).then(|| left / rate),
         }
+    }
+
+    /// What its stages did over time.
+    pub(crate) fn samples(&self) -> Vec<Sample> {
+        lock(&self.history).samples()
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        lock(&self.status).memory_bytes
     }
 
     fn add_line(&self, line: String) {
@@ -195,12 +209,15 @@ async fn follow(daemon: &Daemon, job: &Job, live: &Arc<Live>) {
         tokio::time::sleep(PAUSE).await;
         kept = daemon.shared.store.end(id, ending.clone(), now_ms()).await;
     }
-    lock(&daemon.shared.running).remove(&id);
+    daemon.keep(id, live);
     drop(daemon.news(id).await);
 }
 
 async fn look(daemon: &Daemon, id: JobId, live: &Live) {
     keep_lines(daemon, id, live).await;
+    let seconds = live.started.elapsed().as_secs_f64();
+    let inside = live.progress.live();
+    lock(&live.history).look(seconds, &inside, || daemon.shared.runner.devices());
     let status = lock(&live.status).clone();
     daemon.shared.events.tell(live.told(status));
 }

@@ -7,9 +7,9 @@ use haloflow_volume::{Environment, Place};
 use serde_json::{Map, Value};
 
 use crate::args::RunArgs;
+use crate::config;
 use crate::machine::Machine;
 use crate::ready;
-use crate::config;
 
 /// Keys that a job may not have, and why.
 const REFUSED: [(&str, &str); 9] = [

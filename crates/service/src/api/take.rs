@@ -1,5 +1,7 @@
 //! What handlers take from a request. Whatever does not fit is a problem.
 
+use std::collections::HashMap;
+
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use http::request::Parts;
 use http::{StatusCode, header};
@@ -9,6 +11,7 @@ use serde::de::DeserializeOwned;
 use crate::daemon::Daemon;
 use crate::job::JobId;
 use crate::problem::Problem;
+use crate::runner::Side;
 
 /// The number of a job, from the address.
 pub(super) struct Id(pub(super) JobId);
@@ -17,12 +20,64 @@ impl FromRequestParts<Daemon> for Id {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &Daemon) -> Result<Self, Problem> {
-        let text = Path::<std::collections::HashMap<String, String>>::from_request_parts(parts, state).await;
-        let text = text.ok().and_then(|Path(mut parts)| parts.remove("id")).unwrap_or_default();
+        let text = named_parts(parts, state).await.remove("id").unwrap_or_default();
         match text.parse() {
             Ok(id @ 1..) => Ok(Self(id)),
             _ => Err(Problem::no_such_job(&text)),
         }
+    }
+}
+
+/// A side of a job, from the address.
+pub(super) struct SidePart(pub(super) Side);
+
+impl FromRequestParts<Daemon> for SidePart {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Daemon) -> Result<Self, Problem> {
+        let named = named_parts(parts, state).await;
+        let side = named.get("side").map(String::as_str).unwrap_or_default();
+        self::side(side).map(Self).ok_or_else(|| {
+            let detail = format!("{side:?} is no side of a job; there are input and output");
+            Problem::new(StatusCode::NOT_FOUND, "nothing-to-see", detail)
+        })
+    }
+}
+
+/// An object of a side of the job with this key, from the address.
+pub(super) struct DataPart {
+    pub(super) key: String,
+    pub(super) side: Side,
+    pub(super) path: String,
+}
+
+impl FromRequestParts<Daemon> for DataPart {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Daemon) -> Result<Self, Problem> {
+        let mut named = named_parts(parts, state).await;
+        let side = named.get("side").and_then(|side| self::side(side));
+        match (named.remove("key"), side, named.remove("path")) {
+            (Some(key), Some(side), Some(path)) => Ok(Self { key, side, path }),
+            _ => Err(Problem::new(StatusCode::NOT_FOUND, "no-such-object", "there is no such object")),
+        }
+    }
+}
+
+fn side(name: &str) -> Option<Side> {
+    match name {
+        "input" => Some(Side::Input),
+        "output" => Some(Side::Output),
+        _ => None,
+    }
+}
+
+/// The parts of the address that have a name.
+async fn named_parts(parts: &mut Parts, state: &Daemon) -> HashMap<String, String> {
+    match Path::<HashMap<String, String>>::from_request_parts(parts, state).await {
+        Ok(Path(named)) => named,
+        // What is no text names nothing.
+        Err(_) => HashMap::new(),
     }
 }
 

@@ -4,6 +4,7 @@
 mod access;
 mod fake;
 mod jobs;
+mod looks;
 mod pressure;
 mod restart;
 mod scene;
