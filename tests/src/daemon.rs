@@ -100,19 +100,13 @@ impl Daemon {
     /// Sends a request. `head` is further lines, each with its end.
     #[must_use]
     pub fn ask(&self, method: &str, path: &str, head: &str, body: &[u8]) -> Answer {
-        let mut socket = self.send(method, path, head, body);
-        let mut answer = Vec::new();
-        socket.read_to_end(&mut answer).unwrap();
-        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("an answer has a head");
-        let head = String::from_utf8_lossy(&answer[..end]).into_owned();
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("an answer has a status");
-        Answer { status, head, body: answer[end + 4..].to_vec() }
+        ask(&self.address, method, path, head, body)
     }
 
     /// Follows the events of a job until one is as wanted.
     #[must_use]
     pub fn wait_for(&self, id: i64, wanted: impl Fn(&Value) -> bool) -> Value {
-        let socket = self.send("GET", &format!("/v1/jobs/{id}/events"), "", b"");
+        let socket = send(&self.address, "GET", &format!("/v1/jobs/{id}/events"), "", b"");
         for line in BufReader::new(socket).lines() {
             let line = line.unwrap();
             let Some(data) = line.strip_prefix("data: ") else { continue };
@@ -123,15 +117,36 @@ impl Daemon {
         }
         panic!("the events of job {id} ended before one was as wanted: {}", self.get(&format!("/v1/jobs/{id}")).text());
     }
+}
 
-    /// The older form of HTTP: the answer ends with the connection, and is in one piece.
-    fn send(&self, method: &str, path: &str, head: &str, body: &[u8]) -> TcpStream {
-        let mut socket = TcpStream::connect(&self.address).unwrap();
-        socket.set_read_timeout(Some(LONGEST)).unwrap();
-        let address = &self.address;
-        let first =
-            format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {}\r\n{head}\r\n", body.len());
-        socket.write_all(&[first.as_bytes(), body].concat()).unwrap();
-        socket
+/// Sends a request to `address`. `head` is further lines, each with its end.
+#[must_use]
+pub fn ask(address: &str, method: &str, path: &str, head: &str, body: &[u8]) -> Answer {
+    let mut reader = BufReader::new(send(address, method, path, head, body));
+    let (mut head, mut length) = (String::new(), None);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        if line.trim().is_empty() {
+            break;
+        }
+        if let Some((_, value)) = line.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case("content-length")) {
+            length = value.trim().parse::<u64>().ok();
+        }
+        head.push_str(&line);
     }
+    let mut body = Vec::new();
+    // Some keep the connection open although they were asked not to.
+    reader.take(length.unwrap_or(u64::MAX)).read_to_end(&mut body).unwrap();
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("an answer has a status");
+    Answer { status, head, body }
+}
+
+/// The older form of HTTP: the answer ends with the connection, and is in one piece.
+fn send(address: &str, method: &str, path: &str, head: &str, body: &[u8]) -> TcpStream {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(LONGEST)).unwrap();
+    let first = format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {}\r\n{head}\r\n", body.len());
+    socket.write_all(&[first.as_bytes(), body].concat()).unwrap();
+    socket
 }

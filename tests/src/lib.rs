@@ -8,6 +8,7 @@
 )]
 
 pub mod binary;
+pub mod browser;
 pub mod daemon;
 pub mod ended;
 pub mod folder;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::client::{JobCommand, JobsCommand, LogsCommand, SubmitCommand};
+use crate::client::{HealthCommand, JobCommand, JobsCommand, LogsCommand, SubmitCommand};
 use crate::model_args::ModelCommand;
 use crate::serve::ServeCommand;
 use crate::typed::{BatchSize, ShardValue};
@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Pause(JobCommand),
     /// Lets a paused job go on
     Resume(JobCommand),
+    /// Ends well if a daemon is ready
+    Health(HealthCommand),
     /// Prints the log of a job
     Logs(LogsCommand),
     /// Shows, exports and compiles models

@@ -9,7 +9,7 @@ mod watch;
 
 use std::process::ExitCode;
 
-pub(crate) use args::{JobCommand, JobsCommand, LogsCommand, ServerArgs, SubmitCommand};
+pub(crate) use args::{HealthCommand, JobCommand, JobsCommand, LogsCommand, ServerArgs, SubmitCommand};
 
 use crate::exit;
 use crate::run::fail;
@@ -53,6 +53,11 @@ pub(crate) fn watch(command: &JobCommand) -> ExitCode {
 /// `haloflow cancel`, `pause` and `resume`.
 pub(crate) fn change(command: &JobCommand, what: &'static str) -> ExitCode {
     with(&command.server, async |server| jobs::change(&server, command.id, what).await)
+}
+
+/// `haloflow health`.
+pub(crate) fn health(command: &HealthCommand) -> ExitCode {
+    with(&command.server, async |server| jobs::health(&server).await)
 }
 
 /// `haloflow logs`.

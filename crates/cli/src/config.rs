@@ -147,6 +147,42 @@ mod tests {
     }
 
     #[test]
+    fn the_default_file_and_the_guide_know_every_key_of_the_daemon() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/default.toml");
+        let text = std::fs::read_to_string(path).unwrap();
+        let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/SERVICE.md")).unwrap();
+        let (_, table) = text.split_once("[serve]").unwrap();
+        let cli = Cli::command();
+        for argument in cli.find_subcommand("serve").unwrap().get_arguments() {
+            let key = argument.get_long().unwrap_or("config");
+            if ["config", "help"].contains(&key) {
+                continue;
+            }
+            let told = table.lines().any(|line| line.trim_start_matches("# ").starts_with(&format!("{key} =")));
+            assert!(told, "config/default.toml does not tell of `{key}`");
+            let variable = format!("HALOFLOW_{}", key.to_uppercase().replace('-', "_"));
+            assert!(guide.contains(&variable), "docs/SERVICE.md does not tell of {variable}");
+        }
+        let machine = crate::machine::Machine { cores: 4, memory: 1 << 34, cuda_devices: 0 };
+        let of = |config: Option<&str>| {
+            let command = ServeCommand { config: config.map(Into::into), args: ServeArgs::default() };
+            let (args, jobs) = serving(&command).unwrap();
+            format!("{:?}", crate::serve::serving(&args, &jobs, &machine).unwrap())
+        };
+        assert_eq!(of(Some(path)), of(None));
+    }
+
+    #[test]
+    fn the_table_of_the_daemon_is_nothing_to_a_run() {
+        let file = file("patch = 32\n[serve]\nrate = 7.0\n");
+        let path = file.path().to_str().unwrap();
+        assert_eq!(effective(&command(&["--config", path])).unwrap().patch, Some(vec![32]));
+        let command = ServeCommand { config: Some(path.into()), args: ServeArgs::default() };
+        let (args, jobs) = serving(&command).unwrap();
+        assert_eq!((args.rate, jobs.patch), (Some(7.0), Some(vec![32])));
+    }
+
+    #[test]
     fn a_run_uses_the_processor_or_gpus() {
         let machine = crate::machine::Machine { cores: 4, memory: 1 << 34, cuda_devices: 2 };
         let of = |line: &[&str]| {

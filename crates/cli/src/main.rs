@@ -38,16 +38,13 @@ use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
     // A negative number is a wrong value, not an unknown flag, so that the error can name the key.
-    let negative = |command: clap::Command| {
+    let numbers = |command: clap::Command| {
         command.mut_args(|arg| {
-            if arg.get_num_args().is_none_or(|count| count.takes_values()) {
-                arg.allow_negative_numbers(true)
-            } else {
-                arg
-            }
+            let takes_values = arg.get_num_args().is_none_or(|count| count.takes_values());
+            if arg.get_action().takes_values() && takes_values { arg.allow_negative_numbers(true) } else { arg }
         })
     };
-    let cli = Cli::command().mut_subcommand("run", negative).mut_subcommand("submit", negative);
+    let cli = Cli::command().mut_subcommand("run", numbers).mut_subcommand("submit", numbers);
     let line = environment::with_variables(&cli, std::env::args_os().collect(), |name| std::env::var(name).ok());
     match cli.try_get_matches_from(line).and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { command: Command::Run(command) }) => run::run(&command),
@@ -59,6 +56,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Cancel(command) }) => client::change(&command, "cancel"),
         Ok(Cli { command: Command::Pause(command) }) => client::change(&command, "pause"),
         Ok(Cli { command: Command::Resume(command) }) => client::change(&command, "resume"),
+        Ok(Cli { command: Command::Health(command) }) => client::health(&command),
         Ok(Cli { command: Command::Logs(command) }) => client::logs(&command),
         Ok(Cli { command: Command::Model(command) }) => model_command::run(&command),
         // Help and version are printed to standard output and end well.

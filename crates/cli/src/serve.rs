@@ -20,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use args::{ServeArgs, ServeCommand};
 pub(crate) use job_log::JobLogs;
 pub(crate) use settings::TOKEN_VARIABLE;
+#[cfg(test)]
+pub(crate) use settings::serving;
 
 use crate::args::RunArgs;
 use crate::machine::Machine;

@@ -203,7 +203,7 @@ async fn follow(daemon: &Daemon, job: &Job, live: &Arc<Live>) {
     let mut kept = daemon.shared.store.end(id, ending.clone(), now_ms()).await;
     while let Err(error) = kept {
         tracing::error!(job = id, "its end cannot be kept: {error}");
-        if matches!(error, StoreError::Closed) || daemon.shared.stopping.is_cancelled() {
+        if daemon.shared.stopping.is_cancelled() {
             break;
         }
         tokio::time::sleep(PAUSE).await;

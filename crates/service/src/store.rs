@@ -33,7 +33,7 @@ pub enum StoreError {
     #[error("the job table holds a row that cannot be read: {0}")]
     Row(#[from] serde_json::Error),
     /// It has been closed.
-    #[error("the job table is closed: the daemon is stopping")]
+    #[error("the job table does not answer: it cannot be written, or the daemon is stopping")]
     Closed,
 }
 
@@ -212,9 +212,14 @@ impl Store {
 fn work(connection: &Connection, queue: &mpsc::Receiver<Task>) {
     while let Ok(first) = queue.recv() {
         let more = std::iter::from_fn(|| queue.try_recv().ok()).take(MOST_AT_ONCE - 1);
-        let begun = connection.execute_batch("BEGIN IMMEDIATE");
-        let answers: Vec<Answer> = std::iter::once(first).chain(more).map(|task| task(connection)).collect();
-        let committed = begun.and_then(|()| connection.execute_batch("COMMIT"));
+        let tasks: Vec<Task> = std::iter::once(first).chain(more).collect();
+        if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
+            tracing::error!("the job table cannot be written: {error}");
+            // Whoever is dropped without an answer learns that it was not done.
+            continue;
+        }
+        let answers: Vec<Answer> = tasks.into_iter().map(|task| task(connection)).collect();
+        let committed = connection.execute_batch("COMMIT");
         if let Err(error) = &committed {
             tracing::error!("the job table cannot be written: {error}");
             // There may be nothing to roll back.

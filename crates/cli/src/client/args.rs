@@ -58,6 +58,12 @@ pub(crate) struct JobsCommand {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct HealthCommand {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct JobCommand {
     /// The number of the job
     #[arg(value_name = "JOB")]

@@ -47,6 +47,11 @@ pub(super) async fn change(server: &Server, id: JobId, what: &str) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
+/// Ends well if the daemon is ready.
+pub(super) async fn health(server: &Server) -> Result<ExitCode, Refused> {
+    server.send(server.request(Method::GET, "/health/ready")).await.map(|_| ExitCode::SUCCESS)
+}
+
 /// Prints the log of a job; with `--follow` until its end.
 pub(super) async fn logs(server: &Server, command: &LogsCommand) -> Result<ExitCode, Refused> {
     let mut after = print(server, command.id, 0).await?;

@@ -223,10 +223,17 @@ async function change(what) {
   }
 }
 
+async function recount() {
+  const told = await (await ask("/v1/jobs?limit=1")).json();
+  const counts = Object.entries(told.counts).filter(([, number]) => number > 0);
+  at("counts").textContent = counts.map(([name, number]) => `${number} ${name}`).join(", ");
+}
+
 function seen(job) {
   const before = jobs.get(job.id);
   jobs.set(job.id, job);
   draw();
+  if (before?.state !== job.state) recount().catch(() => {});
   if (job.id === chosen) {
     drawJob(job);
     if (job.state === "running" || before?.state !== job.state) drawStages().catch(() => {});
