@@ -29,10 +29,11 @@ fn an_address_that_others_reach_wants_a_token() {
     open.end().refused(64, &["`listen` is 0.0.0.0:0", "there is no token"]);
     let short = daemon::command(&scene.path("")).variables([("HALOFLOW_TOKEN".to_owned(), "short".to_owned())]);
     short.end().refused(64, &["HALOFLOW_TOKEN", "at least 16"]);
-    daemon::command(&scene.path(""))
-        .keys("--models /nowhere --read data")
-        .end()
-        .refused(64, &["/nowhere", "is no root"]);
+    for (key, part) in
+        [("--models /nowhere", "/nowhere"), ("--read data", "is no root"), ("--connections 0", "`connections` is 0")]
+    {
+        daemon::command(&scene.path("")).keys(key).end().refused(64, &[part]);
+    }
 }
 
 #[test]
@@ -47,7 +48,7 @@ fn jobs_stay_within_their_roots() {
     let [input, out, model] = [scene.path("in.zarr"), scene.path("out.zarr"), golden_model("identity")];
     let no_read = "may not be read: jobs may read";
     tried("/etc/passwd".into(), out.clone(), model.clone()).refused(64, &["/etc/passwd", no_read]);
-    tried(scene.path("../x/../../etc"), out.clone(), model.clone()).refused(64, &[no_read]);
+    tried(scene.path("../../etc/passwd"), out.clone(), model.clone()).refused(64, &["/etc/passwd", no_read]);
     tried(scene.path("link.zarr"), out.clone(), model.clone()).refused(64, &["in.zarr", no_read]);
     tried("s3://other/in.zarr".into(), out.clone(), model.clone()).refused(64, &["s3://other/in.zarr", no_read]);
     tried(input.clone(), other.path("out.zarr"), model).refused(64, &["may not be written: jobs may write"]);

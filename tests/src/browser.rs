@@ -1,13 +1,14 @@
 //! A headless Chromium, driven over WebDriver: the few commands of it that the tests need, as the standard has them
 //! (https://www.w3.org/TR/webdriver2/). Crates that speak it bring two dozen others, several of them in versions of years ago.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::daemon::ask;
+use crate::daemon::{Answer, read};
 
 /// The checker of accessibility, as its npm package has it. It is fetched once, and never part of haloflow.
 const AXE: &str = "axe-core@4.10.3";
@@ -26,7 +27,13 @@ pub struct Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         // The driver ends its browser with the session, and would leave it behind if it were killed.
-        drop(ask(&self.address, "DELETE", &format!("/session/{}", self.session), "", b""));
+        let end =
+            format!("DELETE /session/{} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.session, self.address);
+        if let Ok(mut socket) = TcpStream::connect(&self.address) {
+            drop(socket.write_all(end.as_bytes()));
+            // It answers when the browser has ended.
+            drop(socket.read(&mut [0; 1]));
+        }
         drop(self.driver.kill());
         drop(self.driver.wait());
     }
@@ -91,7 +98,7 @@ impl Browser {
     pub fn picture(&self, width: u32) -> String {
         let height = self.run("return document.documentElement.scrollHeight").as_u64().unwrap_or(900);
         self.devtools("Emulation.setDeviceMetricsOverride", &size(width, height));
-        let answer = ask(&self.address, "GET", &format!("/session/{}/screenshot", self.session), "", b"").json();
+        let answer = self.ask("GET", &format!("/session/{}/screenshot", self.session), "").json();
         answer["value"].as_str().expect("a picture").to_owned()
     }
 
@@ -126,10 +133,20 @@ impl Browser {
     }
 
     fn send(&self, path: &str, body: &Value) -> Value {
-        let answer =
-            ask(&self.address, "POST", path, "Content-Type: application/json\r\n", body.to_string().as_bytes());
+        let answer = self.ask("POST", path, &body.to_string());
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
         answer.json()["value"].clone()
+    }
+
+    /// The driver does not understand the older form of HTTP.
+    fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+        let mut socket = TcpStream::connect(&self.address).unwrap();
+        let (address, length) = (&self.address, body.len());
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        );
+        socket.write_all(format!("{head}Content-Length: {length}\r\n\r\n{body}").as_bytes()).unwrap();
+        read(socket)
     }
 }
 

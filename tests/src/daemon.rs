@@ -122,7 +122,12 @@ impl Daemon {
 /// Sends a request to `address`. `head` is further lines, each with its end.
 #[must_use]
 pub fn ask(address: &str, method: &str, path: &str, head: &str, body: &[u8]) -> Answer {
-    let mut reader = BufReader::new(send(address, method, path, head, body));
+    read(send(address, method, path, head, body))
+}
+
+/// Reads an answer whose length is told, or that ends with its connection.
+pub(crate) fn read(socket: TcpStream) -> Answer {
+    let mut reader = BufReader::new(socket);
     let (mut head, mut length) = (String::new(), None);
     loop {
         let mut line = String::new();
