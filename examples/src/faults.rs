@@ -31,6 +31,8 @@ pub enum Fault {
     Truncate,
     /// Half of the body comes in an answer that says it were the whole.
     Shorten,
+    /// It is done, but not before so many milliseconds have passed.
+    Late(u32),
 }
 
 /// A request, as a script sees it.

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use http_body_util::BodyExt;
@@ -211,6 +212,9 @@ impl Service<Request<Incoming>> for Counted {
                 // What is sent is taken in first, as a store does it.
                 drop(request.into_body().collect().await);
                 return Ok(answer.map(|body| body.map_err(|never| match never {}).boxed_unsync()));
+            }
+            if let Some(Fault::Late(milliseconds)) = fault {
+                tokio::time::sleep(Duration::from_millis(milliseconds.into())).await;
             }
             if fault == Some(Fault::Reset) {
                 return Err(Box::new(Ended) as _);

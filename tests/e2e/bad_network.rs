@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use haloflow_examples::faults::{Asked, Fault};
@@ -130,4 +130,23 @@ fn blocks_that_a_store_refuses_for_ever_are_set_aside_and_stored_later() {
         assert!(ended.stdout.contains("more blocks were stored by an earlier run"), "{}", ended.stdout);
         assert_eq!(read_u16(&scene.path("store/lab/out.zarr")), noisy(SHAPE), "{method}");
     }
+}
+
+#[test]
+fn permission_that_is_lost_in_mid_run_ends_it_with_the_object_and_the_same_command_goes_on() {
+    let scene = Scene::empty();
+    stored(&scene.path("store"));
+    let (puts, lost) = (AtomicUsize::new(0), Arc::new(AtomicBool::new(true)));
+    let seen = Arc::clone(&lost);
+    let script = move |asked: Asked<'_>| {
+        let late = *asked.method == Method::PUT && is_chunk(&asked) && puts.fetch_add(1, Ordering::SeqCst) >= 200;
+        (late && seen.load(Ordering::SeqCst)).then_some(Fault::Denied)
+    };
+    let server = S3Server::start_faulty(scene.path("store"), "lab", Box::new(script)).unwrap();
+    let ended = job(&scene, &server).keys("--writer-workers 1").end();
+    ended.refused(74, &["s3://lab/out.zarr/0/c/", "permission was denied, check the credentials", "stage write"]);
+    lost.store(false, Ordering::SeqCst);
+    let ended = job(&scene, &server).end().well();
+    assert!(ended.stdout.contains("more blocks were stored by an earlier run"), "{}", ended.stdout);
+    assert_eq!(read_u16(&scene.path("store/lab/out.zarr")), noisy(SHAPE));
 }

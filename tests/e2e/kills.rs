@@ -42,6 +42,7 @@ fn job(job: Haloflow) -> Haloflow {
 }
 
 /// Kills `rounds` runs of `job` that write to `out`; one that ends before it is killed is compared and begun anew.
+#[expect(clippy::print_stdout, reason = "tells the seed and the rounds of a test")]
 fn kill(rounds: usize, expected: &BTreeMap<String, Vec<u8>>, out: &Path, whole: Duration, job: impl Fn() -> Haloflow) {
     let mut seed = u64::from(std::process::id());
     println!("{rounds} rounds, seed {seed}, an undisturbed run takes {whole:?}");

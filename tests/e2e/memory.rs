@@ -2,9 +2,14 @@
 
 use std::path::Path;
 
+use haloflow_examples::faults::{Asked, Fault, Script};
+use haloflow_examples::s3::S3Server;
+use haloflow_tests::binary::Haloflow;
 use haloflow_tests::ended::json;
+use haloflow_tests::own_model;
 use haloflow_tests::scene::{Scene, volume};
 use haloflow_tests::zarr::Array;
+use hyper::Method;
 
 const MIB: u64 = 1 << 20;
 /// What a run may use, besides libtorch.
@@ -39,9 +44,13 @@ fn large_volume(folder: &Path, side: usize) {
 fn peak(side: usize) -> u64 {
     let scene = Scene::empty();
     large_volume(&scene.path("in.zarr"), side);
+    peak_of(&scene, scene.job())
+}
+
+fn peak_of(scene: &Scene, job: Haloflow) -> u64 {
     let metrics = scene.path("metrics.json");
     let layout = format!("--patch 32 --overlap 6 --trim-voxels 3 --batch 4 --memory {BUDGET}B");
-    let _ = scene.job().keys(&layout).key("--metrics-json", &metrics).end().well();
+    let _ = job.keys(&layout).key("--metrics-json", &metrics).end().well();
     let report = json(&metrics);
     assert!(report["peak_leased_bytes"].as_u64().unwrap() <= report["memory"]["leases"].as_u64().unwrap(), "{report}");
     report["peak_resident_bytes"].as_u64().unwrap()
@@ -55,4 +64,28 @@ fn a_volume_eight_times_larger_needs_no_more_memory() {
     // A tiny run has all of libtorch and next to nothing of the budget.
     assert!(large <= tiny + BUDGET + MARGIN, "peaks in MiB: {told:?}");
     println!("peaks in MiB for 32, 192 and 384 voxels a side, with a budget of {}: {told:?}", BUDGET / MIB);
+}
+
+#[test]
+fn a_slow_reader_writer_or_device_fills_no_more_than_the_budget() {
+    let tiny = peak(32);
+    let late = |method: Method, milliseconds| {
+        move |asked: Asked<'_>| (*asked.method == method).then_some(Fault::Late(milliseconds))
+    };
+    let nothing = |_: Asked<'_>| None;
+    let scripts: [(&str, Box<Script>); 3] = [
+        ("reader", Box::new(late(Method::GET, 20))),
+        ("writer", Box::new(late(Method::PUT, 200))),
+        ("device", Box::new(nothing)),
+    ];
+    for (slow, script) in scripts {
+        let scene = Scene::empty();
+        let root = scene.path("store");
+        large_volume(&root.join("lab/in.zarr"), 128);
+        let server = S3Server::start_faulty(&root, "lab", script).unwrap();
+        let job = scene.job().keys("--in s3://lab/in.zarr --out s3://lab/out.zarr").variables(server.variables());
+        let job = if slow == "device" { job.key("--model", own_model("slow")) } else { job };
+        let peak = peak_of(&scene, job);
+        assert!(peak <= tiny + BUDGET + MARGIN, "a slow {slow}: {} and {} MiB", peak / MIB, tiny / MIB);
+    }
 }

@@ -67,3 +67,21 @@ fn a_signal_before_the_first_block_leaves_no_output() {
     running.end().refused(75, &["interrupted"]);
     assert!(!scene.path("out.zarr").exists());
 }
+
+#[test]
+fn a_notice_that_the_machine_is_taken_away_stops_a_run_and_the_same_command_goes_on() {
+    let shape = [96; 3];
+    let scene = Scene::of(shape, &with_bright_voxel(shape, [0, 0, 0]));
+    let (notice, metrics) = (scene.path("notice"), scene.path("metrics.json"));
+    let job = || scene.job().key("--model", own_model("slow")).key("--metrics-json", &metrics).keys("--batch 1");
+    let mut running = job().key("--interruption-notice", &notice).start();
+    // The first batches of all are the warm-up; hundreds are to come.
+    (0..40).for_each(|_| running.wait_for_output("batch"));
+    std::fs::write(&notice, "").unwrap();
+    running.wait_for_error("there is an interruption notice at ");
+    assert_interrupted(&running.end(), &metrics);
+    let before = json(&metrics)["work"]["blocks"].clone();
+    assert!(before.as_u64().unwrap() > 0, "what was begun was finished");
+    let _ = job().end().well();
+    assert_eq!(json(&metrics)["work"]["blocks_before"], before, "all that was stored was recorded");
+}

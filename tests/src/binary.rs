@@ -77,6 +77,25 @@ impl Haloflow {
         Self::command(words, LONGEST)
     }
 
+    /// A command line of another command.
+    #[must_use]
+    pub fn other(word: &str) -> Self {
+        Self::command([word], LONGEST)
+    }
+
+    /// Adds a word in front of all keys.
+    #[must_use]
+    pub fn word(mut self, word: impl AsRef<OsStr>) -> Self {
+        self.command.arg(word);
+        self
+    }
+
+    /// The same keys for another command than `run`, such as `plan`. Before anything but keys is set.
+    #[must_use]
+    pub fn instead(self, word: &str) -> Self {
+        Self { keys: self.keys, ..Self::command([word], self.longest) }
+    }
+
     /// May take as long as Python needs to export or compile.
     #[must_use]
     pub fn with_python(self) -> Self {

@@ -6,9 +6,12 @@ use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::client::{HealthCommand, JobCommand, JobsCommand, LogsCommand, SubmitCommand};
+use crate::inspect::InspectCommand;
 use crate::model_args::ModelCommand;
+use crate::plan::PlanCommand;
 use crate::serve::ServeCommand;
 use crate::typed::{BatchSize, ShardValue};
+use crate::verify::VerifyCommand;
 
 /// Runs neural networks over whole microscopy volumes.
 #[derive(Debug, Parser)]
@@ -22,6 +25,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Streams a volume through a network and writes the result
     Run(Box<RunCommand>),
+    /// Tells what a run would do, need and take; no output is touched
+    Plan(Box<PlanCommand>),
+    /// Compares an output with the record of what was stored, measures its seams, and recomputes parts of it
+    Verify(Box<VerifyCommand>),
     /// Tells what is stored at a place: axes, levels, chunks, codecs, sizes
     Inspect(InspectCommand),
     /// Runs jobs that come over HTTP, one after the other or several at a time, with a page to look at
@@ -45,19 +52,6 @@ pub(crate) enum Command {
     /// Shows, exports and compiles models
     #[command(subcommand)]
     Model(ModelCommand),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct InspectCommand {
-    /// A Zarr array, an OME-Zarr image or a collection of images: URL, path or TensorStore spec
-    #[arg(value_name = "URL|SPEC")]
-    pub(crate) source: String,
-    /// Tell it as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Do not look for credentials and do not sign requests
-    #[arg(long)]
-    pub(crate) anonymous: bool,
 }
 
 #[derive(Debug, Args)]

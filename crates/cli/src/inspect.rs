@@ -4,13 +4,26 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use clap::Args;
 use haloflow_pipeline::{Fault, Stage};
 use haloflow_volume::{Environment, Inspection, LevelInspection, Network, inspect};
 use indicatif::HumanBytes;
 
-use crate::args::InspectCommand;
 use crate::exit;
 use crate::run::fail;
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectCommand {
+    /// A Zarr array, an OME-Zarr image or a collection of images: URL, path or TensorStore spec
+    #[arg(value_name = "URL|SPEC")]
+    pub(crate) source: String,
+    /// Tell it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do not look for credentials and do not sign requests
+    #[arg(long)]
+    pub(crate) anonymous: bool,
+}
 
 /// Runs the command to its end.
 pub(crate) fn run(command: &InspectCommand) -> ExitCode {

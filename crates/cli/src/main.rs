@@ -20,6 +20,7 @@ mod model_trial;
 mod models;
 mod network;
 mod part;
+mod plan;
 mod ready;
 mod report_files;
 mod run;
@@ -28,6 +29,7 @@ mod settings;
 mod show;
 mod signals;
 mod typed;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -44,10 +46,14 @@ fn main() -> ExitCode {
             if arg.get_action().takes_values() && takes_values { arg.allow_negative_numbers(true) } else { arg }
         })
     };
-    let cli = Cli::command().mut_subcommand("run", numbers).mut_subcommand("submit", numbers);
+    let cli = ["run", "plan", "verify", "submit"]
+        .into_iter()
+        .fold(Cli::command(), |cli, name| cli.mut_subcommand(name, numbers));
     let line = environment::with_variables(&cli, std::env::args_os().collect(), |name| std::env::var(name).ok());
     match cli.try_get_matches_from(line).and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { command: Command::Run(command) }) => run::run(&command),
+        Ok(Cli { command: Command::Plan(command) }) => plan::run(&command),
+        Ok(Cli { command: Command::Verify(command) }) => verify::run(&command),
         Ok(Cli { command: Command::Inspect(command) }) => inspect::run(&command),
         Ok(Cli { command: Command::Serve(command) }) => serve::run(&command),
         Ok(Cli { command: Command::Submit(command) }) => client::submit(&command),

@@ -31,7 +31,7 @@ pub(crate) fn run(command: &RunCommand) -> ExitCode {
     }
     let runtime = match runtime() {
         Ok(runtime) => runtime,
-        Err(sentence) => return fail(&[sentence], exit::SOFTWARE),
+        Err(code) => return code,
     };
     let code = runtime.block_on(execute(args, &bars));
     // Whatever hangs on a device has been named by now, and ends with the process.
@@ -39,16 +39,17 @@ pub(crate) fn run(command: &RunCommand) -> ExitCode {
     code
 }
 
-/// An async runtime with a worker per core.
-///
-/// # Errors
-/// A sentence, if the system gives no threads.
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, String> {
+/// The runtime of a command that streams.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, ExitCode> {
     // Told, or tokio reads a variable of the environment and panics if that is no number.
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let built = runtime.worker_threads(workers).enable_all().thread_name("tokio").build();
-    built.map_err(|error| format!("the async runtime cannot start: {error}"))
+    runtime
+        .worker_threads(workers)
+        .enable_all()
+        .thread_name("tokio")
+        .build()
+        .map_err(|error| fail(&[format!("the async runtime cannot start: {error}")], exit::SOFTWARE))
 }
 
 fn prepare(command: &RunCommand, bars: &MultiProgress) -> Result<RunArgs, String> {

@@ -48,7 +48,7 @@ pub(crate) fn run(command: &ServeCommand) -> ExitCode {
     };
     let runtime = match runtime() {
         Ok(runtime) => runtime,
-        Err(sentence) => return fail(&[sentence], exit::SOFTWARE),
+        Err(code) => return code,
     };
     let code = runtime.block_on(execute(serving, defaults, logs));
     runtime.shutdown_background();

@@ -124,7 +124,7 @@ pub(crate) fn warm_up(model: &Model, device: Device, asked: &EngineSpec) -> Resu
         let channels_out = output_channels(&output.size(), asked.batch, asked.patch)?;
         let output_kind = output_kind(asked.input, output.f_kind()?);
         // Waits for the device, which reports here at the latest what went wrong.
-        drop(output.f_to_device(Device::Cpu)?);
+        drop(corner(&output)?.f_to_device(Device::Cpu)?);
         let writes_to_input = input.f_internal_version()? != version;
         Ok(Warm { spec: EngineSpec { channels_out, output: output_kind, ..asked.clone() }, writes_to_input })
     };
@@ -136,6 +136,15 @@ pub(crate) fn warm_up(model: &Model, device: Device, asked: &EngineSpec) -> Resu
             _ => cause,
         }
     })
+}
+
+/// The first element: whoever has it has waited for all, and a large output need not cross over.
+fn corner(tensor: &Tensor) -> Result<Tensor, Cause> {
+    let mut corner = tensor.f_detach()?;
+    for dim in 0..tensor.dim() {
+        corner = corner.f_narrow(dim as i64, 0, 1)?;
+    }
+    Ok(corner)
 }
 
 fn describe(model: &Model, options: &TorchOptions, not_compiled: Option<&str>) -> String {

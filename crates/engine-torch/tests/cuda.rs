@@ -161,8 +161,12 @@ fn too_large_a_batch() {
     let large = TorchOptions { batch: 1 << 16, patch: [128; 3], ..options(golden("box3")) };
     let error = Box::new(TorchFactory::new(large.clone())).make().err().expect("no card has so much memory");
     assert_eq!(error.kind, EngineErrorKind::OutOfMemory);
-    let fits = std::thread::spawn(move || fitting_batch(&large)).join().unwrap().unwrap();
-    for part in ["GiB", "free", &format!(" {fits} ")] {
+    for part in ["GiB", "free", "`--batch auto`"] {
         assert!(error.message.contains(part), "{part} is not in: {}", error.message);
     }
+    let (_, told) = error.message.rsplit_once("a batch of ").expect("it is told what would fit");
+    let fits: usize = told.split_whitespace().next().unwrap().parse().unwrap();
+    assert!((256..large.batch).contains(&fits), "{}", error.message);
+    let found = std::thread::spawn(move || fitting_batch(&large)).join().unwrap().unwrap();
+    assert!((1..=256).contains(&found), "{found}");
 }

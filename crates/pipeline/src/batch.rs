@@ -59,7 +59,7 @@ async fn send(
     let holding = shared.board.hold(Stage::Prepare, format!("batch {sequence} of {} patches", rows.len()));
     let filling = Arc::clone(shared);
     let work = move || filling.meters.prepare.work(|| fill(&filling, slot, rows));
-    let (slot, rows) = shared.cpu.run(work).await.map_err(|error| Fault::volume(Stage::Prepare, &error))?;
+    let (slot, rows) = shared.feed.run(work).await.map_err(|error| Fault::volume(Stage::Prepare, &error))?;
     // What waits for a device is held up, not held.
     drop(holding);
     let batch = Batch { since: Instant::now(), sequence, slot, rows, home: home.clone() };

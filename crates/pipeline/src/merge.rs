@@ -118,7 +118,7 @@ async fn merge_batch(
         merging.progress.batch_merged(rows.len(), merging.spec.batch);
         (shares, slot)
     };
-    shared.cpu.run(work).await.map_err(|error| Fault::volume(Stage::Merge, &error))
+    shared.feed.run(work).await.map_err(|error| Fault::volume(Stage::Merge, &error))
 }
 
 /// Sorts the rows of a batch by the tiles they give to, opening tiles that are met for the first time.

@@ -106,6 +106,11 @@ pub(crate) fn recipe(settings: &RunSettings, reader: &VolumeReader, output: &Out
     named.chain(settings.network.clone()).collect()
 }
 
+/// What decides about a voxel wherever the blocks lie.
+pub(crate) fn made_by(settings: &RunSettings) -> impl Iterator<Item = (String, String)> {
+    values(&settings.values).into_iter().map(|(name, value)| (name.to_owned(), value))
+}
+
 fn places(plan: &Plan) -> Vec<(&'static str, String)> {
     let geometry = plan.geometry();
     let size = |size: Zyx| size.map(|voxels| voxels.to_string()).join(" ");

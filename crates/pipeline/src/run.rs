@@ -1,17 +1,18 @@
 //! A run from beginning to end: everything is checked, the devices are warm, then the volume is streamed.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
 use haloflow_engine::{EngineFactory, EngineSpec, Timeline};
 use haloflow_geometry::Zyx;
-use haloflow_volume::{Environment, Ledger, VolumeError, VolumeWriter, Window};
+use haloflow_volume::{CpuPool, Environment, Ledger, VolumeError, VolumeWriter, Window};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::board::Board;
 use crate::budget::Budget;
-use crate::device::{self, Device, DevicePorts};
+use crate::device::{self, Device, DevicePorts, DeviceThread};
 use crate::fault::{Fault, FaultKind, Faults, Stage};
 use crate::live::Holdings;
 use crate::memory::slots_per_device;
@@ -26,6 +27,9 @@ use crate::settings::RunSettings;
 use crate::shared::Shared;
 use crate::watchdog::watch;
 use crate::wiring::{Channels, DeviceChannels, stream};
+
+/// Threads that fill batches and empty them, for each device. One prepares about a billion voxels per second, and merges as many.
+const FEEDING: usize = 4;
 
 /// A run that has not begun.
 pub struct Run {
@@ -47,15 +51,15 @@ pub struct Run {
 }
 
 /// A run that has begun.
-struct Running {
-    settings: RunSettings,
+pub(crate) struct Running {
+    pub(crate) settings: RunSettings,
     environment: Environment,
-    meters: Arc<Meters>,
+    pub(crate) meters: Arc<Meters>,
     timeline: Option<Arc<Timeline>>,
-    progress: Arc<Progress>,
-    faults: Faults,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) faults: Faults,
     quarantine: Arc<Quarantine>,
-    report: Report,
+    pub(crate) report: Report,
     board: Board,
     drain: CancellationToken,
     /// Cancelled when streaming begins: nothing before it is worth finishing.
@@ -74,8 +78,19 @@ impl Run {
     /// The first fault; it is in the report too.
     pub async fn execute(self) -> (Report, Result<(), Fault>) {
         let began = Instant::now();
+        let (mut running, factories) = self.begin();
+        let _stopping = running.stop_when_asked();
+        if let Err(fault) = running.go(factories).await {
+            running.faults.keep(fault);
+        }
+        let ended = running.ended();
+        (running.finish(began, &ended), ended)
+    }
+
+    /// The run, begun, and what makes its engines.
+    pub(crate) fn begin(self) -> (Running, Vec<Box<dyn EngineFactory>>) {
         let quarantine = Arc::new(Quarantine::new(self.settings.resources.quarantine));
-        let mut running = Running {
+        let running = Running {
             settings: self.settings,
             environment: self.environment,
             meters: Arc::new(Meters::drawn_on(self.timeline.as_ref())),
@@ -90,17 +105,29 @@ impl Run {
             settled: false,
         };
         running.progress.window.set_meters(&running.meters);
-        let _stopping = running.stop_when_asked();
-        if let Err(fault) = running.go(self.factories).await {
-            running.faults.keep(fault);
-        }
-        let ended = running.ended();
-        (running.finish(began, &ended), ended)
+        (running, self.factories)
     }
 }
 
 impl Running {
     async fn go(&mut self, factories: Vec<Box<dyn EngineFactory>>) -> Result<(), Fault> {
+        let opened = self.open().await?;
+        let nothing_left = opened.plan.selection().is_empty() && opened.skipped.is_empty();
+        if let Some(earlier) = opened.earlier.clone().filter(|_| nothing_left) {
+            return Box::pin(self.nothing_left(opened, &earlier)).await;
+        }
+        let (devices, channels) = self.start(factories).await?;
+        let fleet = Arc::clone(channels.home.fleet());
+        let ended = Box::pin(self.run_on(devices, opened, channels)).await;
+        for error in fleet.retired() {
+            let report = self.report.devices.iter_mut().find(|report| report.name == error.device);
+            report.into_iter().for_each(|report| report.retired = Some(error.message.clone()));
+        }
+        ended
+    }
+
+    /// Opens the input and checks the outputs.
+    pub(crate) async fn open(&mut self) -> Result<Opened, Fault> {
         self.settings.check()?;
         self.progress.set_doing("opening");
         let began = Instant::now();
@@ -109,11 +136,14 @@ impl Running {
         let opening = Box::pin(open(&self.settings, &self.environment, &mut self.report));
         let opened = cancel.run_until_cancelled(opening).await.unwrap_or_else(|| Err(Fault::interrupted()))?;
         self.report.seconds.open = began.elapsed().as_secs_f64();
-        let nothing_left = opened.plan.selection().is_empty() && opened.skipped.is_empty();
-        if let Some(earlier) = opened.earlier.clone().filter(|_| nothing_left) {
-            return Box::pin(self.nothing_left(opened, &earlier)).await;
-        }
+        Ok(opened)
+    }
 
+    /// Starts the devices.
+    pub(crate) async fn start(
+        &mut self,
+        factories: Vec<Box<dyn EngineFactory>>,
+    ) -> Result<(Vec<Device>, Channels), Fault> {
         self.progress.set_doing("starting the devices");
         let began = Instant::now();
         let per_device = slots_per_device(factories.len(), self.settings.resources.max_inflight_batches);
@@ -133,14 +163,14 @@ impl Running {
         };
         let devices = device::start(factories, per_device, ports).await?;
         self.report.seconds.devices = began.elapsed().as_secs_f64();
-        let fleet = Arc::clone(channels.home.fleet());
         let channels = Channels { batches: channels.batches_in, flights: channels.flights_out, home: channels.home };
-        let ended = Box::pin(self.run_on(devices, opened, channels)).await;
-        for error in fleet.retired() {
-            let report = self.report.devices.iter_mut().find(|report| report.name == error.device);
-            report.into_iter().for_each(|report| report.retired = Some(error.message.clone()));
-        }
-        ended
+        Ok((devices, channels))
+    }
+
+    /// Lets the devices go before they were given anything.
+    pub(crate) async fn dismiss(&self, devices: Vec<DeviceThread>, channels: Channels) {
+        drop(channels);
+        device::join(devices, &self.faults, device::GRACE).await;
     }
 
     /// Ends a run whose blocks were all stored before, without starting a device.
@@ -159,7 +189,12 @@ impl Running {
     }
 
     /// Settles what depends on the model, creates the outputs and streams. The devices' threads are joined in every case.
-    async fn run_on(&mut self, devices: Vec<Device>, opened: Opened, channels: Channels) -> Result<(), Fault> {
+    pub(crate) async fn run_on(
+        &mut self,
+        devices: Vec<Device>,
+        opened: Opened,
+        channels: Channels,
+    ) -> Result<(), Fault> {
         self.report.devices = devices.iter().map(Device::report).collect();
         let Some(spec) = devices.first().map(|device| device.spec.clone()) else {
             return Err(Fault::new(FaultKind::Usage, Stage::Plan, "`devices` is empty; name at least one"));
@@ -185,8 +220,7 @@ impl Running {
             }
             Err(fault) => {
                 self.faults.report(fault.clone());
-                drop(channels);
-                device::join(threads, &self.faults, device::GRACE).await;
+                self.dismiss(threads, channels).await;
                 Err(fault)
             }
         }
@@ -260,6 +294,8 @@ impl Running {
         let normalisers = normalisers(&self.settings.values, bounds, reader.element(), spec.input);
         let (values, resources) = (&self.settings.values, &self.settings.resources);
         let per_step = plan.steps(column).next().map_or(1, |step| step.len());
+        let feeding = resources.threads.get().min(FEEDING * self.report.devices.len());
+        let feed = CpuPool::named("haloflow-feed", NonZeroUsize::new(feeding).unwrap_or(NonZeroUsize::MIN));
         Ok(Arc::new(Shared {
             column,
             input_bytes: input_bytes(&reader),
@@ -268,6 +304,7 @@ impl Running {
             writer,
             ledger,
             cpu,
+            feed: feed.map_err(|error| Fault::volume(Stage::Open, &error))?,
             budget: Budget::new(memory.leases),
             normalisation: values.normalisation,
             normalisers,
@@ -310,7 +347,7 @@ impl Running {
     }
 
     /// Cancels the run when it is asked to stop and cannot, or does not, finish what it has begun. Ends when it is dropped.
-    fn stop_when_asked(&self) -> AbortOnDropHandle<()> {
+    pub(crate) fn stop_when_asked(&self) -> AbortOnDropHandle<()> {
         let (drain, begun, cancel) = (self.drain.clone(), self.begun.clone(), self.faults.cancel().clone());
         let timeout = self.settings.resources.drain_timeout;
         AbortOnDropHandle::new(tokio::spawn(async move {
@@ -332,7 +369,7 @@ impl Running {
     }
 
     /// How the run ended. A run that did not store everything never ends well.
-    fn ended(&self) -> Result<(), Fault> {
+    pub(crate) fn ended(&self) -> Result<(), Fault> {
         let seen = self.progress.snapshot();
         match self.faults.first() {
             Some(fault) => Err(fault),

@@ -85,3 +85,8 @@ macro_rules! with_samples {
 }
 
 pub(crate) use with_samples;
+
+/// Voxels of `element` as f32.
+pub(crate) fn values(element: haloflow_volume::Element, bytes: &[u8]) -> Vec<f32> {
+    with_samples!(element, bytes, samples => samples.iter().map(|sample| sample.to_f32()).collect())
+}

@@ -30,7 +30,11 @@ pub(crate) struct Shared {
     pub(crate) reader: VolumeReader,
     pub(crate) writer: VolumeWriter,
     pub(crate) ledger: Ledger,
+    /// For work that takes long: decoding, statistics, casting, encoding.
     pub(crate) cpu: CpuPool,
+    /// For what devices wait for: filling batches and emptying them. A pool of its own, since a thread of a pool that waits for its part of a
+    /// batch takes up other work meanwhile, and may be long about it.
+    pub(crate) feed: CpuPool,
     pub(crate) budget: Budget,
     /// Bytes per voxel of a step's input, all channels.
     pub(crate) input_bytes: u64,

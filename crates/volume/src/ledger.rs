@@ -20,7 +20,7 @@ pub(crate) use segment::checksum;
 /// The folder, in the output's.
 pub(crate) const FOLDER: &str = ".haloflow";
 
-const HEAD: &str = "run.json";
+pub(crate) const HEAD: &str = "run.json";
 const COMPLETE: &str = "complete.json";
 const SEGMENT: &str = "tiles-";
 

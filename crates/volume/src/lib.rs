@@ -11,6 +11,7 @@
 
 mod address;
 mod amazon;
+mod audit;
 mod axes;
 mod blueprint;
 mod buffer;
@@ -50,6 +51,7 @@ mod upload;
 mod window;
 mod writer;
 
+pub use audit::{Flaw, StoredOutput, StoredSelection, no_ledger};
 pub use buffer::{AlignedBytes, Brick};
 pub use counters::{CounterSnapshot, StorageCounters, StorageObserver, StorageWork};
 pub use description::{AxisInfo, AxisKind, InputDescription, ZarrFormat};

@@ -1,8 +1,10 @@
 //! Planning an output: every check is made before anything is created or touched.
 
-use haloflow_geometry::Zyx;
+use haloflow_geometry::{Box3, Zyx};
 use serde_json::{Value, json};
 
+use crate::address::in_memory;
+use crate::axes::AxisMap;
 use crate::documents::{Seal, documents, unsealed, write_missing};
 use crate::layout::Layout;
 use crate::ledger::{FOLDER, Ledger};
@@ -248,6 +250,37 @@ impl OutputPlan {
     #[must_use]
     pub fn stacked(&self) -> bool {
         self.request.stack_channels
+    }
+
+    /// How many objects hold the result, on all levels, if the network gives so many channels.
+    #[must_use]
+    pub fn objects(&self, channels_out: usize) -> u64 {
+        let levels = |target: &Target| {
+            let finest = std::iter::once(&target.layout);
+            let cells = |layout: &Layout| {
+                let (shape, unit) = (target.map.spatial(&layout.shape), target.map.spatial(&layout.chunk));
+                Box3::of_shape(shape).cells(unit).voxels() as u64
+            };
+            finest.chain(target.coarser.iter().map(|level| &level.layout)).map(cells).sum::<u64>()
+        };
+        let per_chunk = |target: &Target| AxisMap::along(target.map.c, &target.layout.chunk).max(1);
+        let groups = |target: &Target| if self.stacked() { channels_out.div_ceil(per_chunk(target)) } else { 1 };
+        self.targets.iter().map(|target| levels(target) * groups(target) as u64).sum()
+    }
+
+    /// The same output in the memory of `environment`, as if nothing were there yet.
+    #[must_use]
+    pub fn in_memory(mut self, environment: &Environment) -> Self {
+        for (number, target) in self.targets.iter_mut().enumerate() {
+            target.location = in_memory(format!("out/{number}").into(), environment);
+            target.array = if target.is_group { target.location.at("0") } else { target.location.clone() };
+            target.delete = false;
+            for (level, coarser) in (1..).zip(&mut target.coarser) {
+                coarser.array = target.location.at(&format!("{level}"));
+            }
+        }
+        let ledger = Ledger::new(self.targets[0].location.at(FOLDER));
+        Self { ledger, begun: None, stale: false, counters: StorageCounters::default(), ..self }
     }
 
     /// The most bytes that writing holds besides the tiles handed to it: assembled and encoded units in flight, if no encoded unit

@@ -22,9 +22,17 @@ impl CpuPool {
     /// # Errors
     /// `Internal` if the operating system gives no threads.
     pub fn new(threads: NonZeroUsize) -> Result<Self, VolumeError> {
+        Self::named("haloflow-cpu", threads)
+    }
+
+    /// As [`new`](Self::new), with another name for its threads.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn named(name: &'static str, threads: NonZeroUsize) -> Result<Self, VolumeError> {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads.get())
-            .thread_name(|index| format!("haloflow-cpu-{index}"))
+            .thread_name(move |index| format!("{name}-{index}"))
             .build()
             .map_err(|error| {
                 VolumeError::internal(format!("cannot start a pool of {threads} threads: {error}")).with_source(error)

@@ -130,6 +130,17 @@ impl VolumeReader {
         self.shared.map.spatial(self.shared.source.layout.unit())
     }
 
+    /// How many parts of that shape the volume has, over all channels that are read.
+    #[must_use]
+    pub fn chunks(&self) -> u64 {
+        let cells = Box3::of_shape(self.shape()).cells(self.unit()).voxels() as u64;
+        let per_chunk = AxisMap::along(self.shared.map.c, self.shared.source.layout.unit()).max(1);
+        let mut groups: Vec<usize> = self.shared.c.iter().map(|channel| channel / per_chunk).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        cells * groups.len() as u64
+    }
+
     /// How many channels a [`Brick`] holds: as many as [`InputOptions::c`] names.
     #[must_use]
     pub fn channels(&self) -> usize {

@@ -210,6 +210,14 @@ impl Level {
         Ok(())
     }
 
+    /// Every object that the tile fills, in the order of its record: where, and under which key.
+    pub(crate) fn objects(&self, tile: Box3) -> impl Iterator<Item = (&Location, String)> {
+        self.jobs(0, tile).into_iter().map(|job| {
+            let array = &self.arrays[job.array];
+            (&array.location, array.layout.key(&job.index))
+        })
+    }
+
     /// Every object that the tile fills.
     fn jobs(&self, level: usize, tile: Box3) -> Vec<Job> {
         let stacked = self.arrays.len() == 1;

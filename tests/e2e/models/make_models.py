@@ -70,7 +70,21 @@ class Halves(nn.Module):
         return x[:, :, ::2, ::2, ::2]
 
 
-MODELS = {"speaks": Speaks, "sticks": Sticks, "throws": Throws, "gives_nan": GivesNan, "halves": Halves}
+class Slow(nn.Module):
+    """The identity, with a line on standard output at the beginning of every batch, and slow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line: str = LINE
+
+    def forward(self, x: Tensor) -> Tensor:
+        print("batch", self.line)
+        for _ in range(3000):
+            x = x + 0
+        return x
+
+
+MODELS = {"speaks": Speaks, "slow": Slow, "sticks": Sticks, "throws": Throws, "gives_nan": GivesNan, "halves": Halves}
 
 
 def save(module: nn.Module, path: Path) -> None:

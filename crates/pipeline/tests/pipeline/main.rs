@@ -5,6 +5,7 @@ mod cancellation;
 mod checks;
 mod engines;
 mod faults;
+mod forecast;
 mod golden;
 mod inputs;
 mod laws;

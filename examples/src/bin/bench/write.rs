@@ -43,5 +43,5 @@ async fn store(tile: Box3, values: Arc<[f32]>, rules: Cast, cpu: CpuPool, writer
         .run(move || cast(&values[..tile.voxels()], &rules))
         .await?
         .map_err(|index| anyhow!("voxel {index} of the tile {tile} is not finite"))?;
-    writer.write(tile, vec![bytes]).await.context("a tile was not written")
+    writer.write(tile, vec![bytes]).await.map(drop).context("a tile was not written")
 }
