@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Bytes, Frame, SizeHint};
-use hyper::header::{CONTENT_LENGTH, RETRY_AFTER};
-use hyper::{Method, Response, StatusCode};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::header::{CONTENT_LENGTH, DATE, IF_NONE_MATCH, RANGE, RETRY_AFTER};
+use hyper::{Method, Request, Response, StatusCode};
 
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,10 @@ pub enum Fault {
     Internal,
     /// 403 `AccessDenied`.
     Denied,
+    /// 501 `NotImplemented`.
+    NotImplemented,
+    /// It is done, and the answer's clock is ahead by so many seconds.
+    Clock(i64),
     /// The connection ends without an answer, and nothing was done.
     Reset,
     /// It was done, and the connection ends without an answer.
@@ -42,6 +47,8 @@ pub struct Asked<'a> {
     pub method: &'a Method,
     /// Its path, with the bucket.
     pub path: &'a str,
+    /// Whether an object is to be stored only where none is.
+    pub conditional: bool,
     /// How often the same was asked before.
     pub before: usize,
 }
@@ -68,14 +75,17 @@ impl Faults {
     }
 
     /// The fault that a request meets.
-    pub(crate) fn of(&self, method: &Method, path: &str, range: &str) -> Option<Fault> {
+    pub(crate) fn of(&self, request: &Request<Incoming>) -> Option<Fault> {
+        let (method, path) = (request.method(), request.uri().path());
+        let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let (range, conditional) = (header(RANGE).unwrap_or_default(), header(IF_NONE_MATCH) == Some("*"));
         let before = {
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
             let count = asked.entry(format!("{method} {path} {range}")).or_default();
             *count += 1;
             *count - 1
         };
-        let fault = (self.script)(Asked { method, path, before });
+        let fault = (self.script)(Asked { method, path, conditional, before });
         *self.injected.lock().unwrap_or_else(PoisonError::into_inner) += usize::from(fault.is_some());
         fault
     }
@@ -89,6 +99,7 @@ impl Fault {
             Self::TooMany(_) => (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
             Self::Denied => (StatusCode::FORBIDDEN, "AccessDenied"),
+            Self::NotImplemented => (StatusCode::NOT_IMPLEMENTED, "NotImplemented"),
             _ => return None,
         };
         let body = format!("<Error><Code>{code}</Code><Message>as the script wants it</Message></Error>");
@@ -149,6 +160,14 @@ pub(crate) async fn maim(answer: Response<crate::s3::AnswerBody>, fault: Fault) 
         _ => Full::new(whole).map_err(|never| match never {}).boxed_unsync(),
     };
     Response::from_parts(parts, body)
+}
+
+/// Has an answer tell a time that many seconds from now.
+pub(crate) fn shift(answer: &mut Response<crate::s3::AnswerBody>, seconds: i64) {
+    let (now, apart) = (SystemTime::now(), Duration::from_secs(seconds.unsigned_abs()));
+    let date = httpdate::fmt_http_date(if seconds < 0 { now - apart } else { now + apart });
+    // A date is always a valid header.
+    answer.headers_mut().extend(date.parse().ok().map(|date| (DATE, date)));
 }
 
 /// Whether a fault is done to the answer's body.

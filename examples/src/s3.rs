@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_LENGTH, RANGE};
+use hyper::header::CONTENT_LENGTH;
 use hyper::service::Service;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::faults::{Ended, Fault, Faults, Script, SharedFaults, is_of_body, maim};
+use crate::faults::{Ended, Fault, Faults, Script, SharedFaults, is_of_body, maim, shift};
 
 const ACCESS_KEY: &str = "haloflow-test-key";
 const SECRET_KEY: &str = "haloflow-test-secret";
@@ -205,7 +205,7 @@ impl Service<Request<Incoming>> for Counted {
             counts.bytes_sent.fetch_add(frame.data_ref().map_or(0, Bytes::len) as u64, Ordering::Relaxed);
             frame
         };
-        let fault = self.faults.as_ref().and_then(|faults| faults.of_request(&request));
+        let fault = self.faults.as_ref().and_then(|faults| faults.of(&request));
         let inner = self.inner.clone();
         Box::pin(async move {
             if let Some(answer) = fault.and_then(Fault::answer) {
@@ -221,6 +221,10 @@ impl Service<Request<Incoming>> for Counted {
             }
             let answer = Service::call(&inner, request).await?;
             let answer = answer.map(|body| body.map_err(Into::into).boxed_unsync());
+            let mut answer = answer;
+            if let Some(Fault::Clock(seconds)) = fault {
+                shift(&mut answer, seconds);
+            }
             let answer = match fault {
                 Some(Fault::LostReply) => return Err(Box::new(Ended) as _),
                 Some(fault) if is_of_body(fault) => maim(answer, fault).await,
@@ -228,13 +232,6 @@ impl Service<Request<Incoming>> for Counted {
             };
             Ok(answer.map(|body| body.map_frame(count_data).boxed_unsync()))
         })
-    }
-}
-
-impl Faults {
-    fn of_request(&self, request: &Request<Incoming>) -> Option<Fault> {
-        let range = request.headers().get(RANGE).and_then(|range| range.to_str().ok()).unwrap_or_default();
-        self.of(request.method(), request.uri().path(), range)
     }
 }
 

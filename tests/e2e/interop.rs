@@ -14,15 +14,15 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("interop").join(name)
 }
 
-fn well(command: &mut Command) -> Output {
+pub(crate) fn well(command: &mut Command) -> Output {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output
 }
 
 /// A Python with the packages; made once, which takes a minute or two.
-fn python() -> Command {
-    let told = well(Command::new("python3").arg(script("environment.py")));
+pub(crate) fn python(environment: &str) -> Command {
+    let told = well(Command::new("python3").arg(script("environment.py")).arg(environment));
     Command::new(String::from_utf8(told.stdout).unwrap().trim())
 }
 
@@ -40,7 +40,7 @@ fn images_with_pyramids_are_valid_and_read_alike_by_others() {
         "--zarr-format 2 --chunk 8 --compressor gzip:6",
     ] {
         let _ = scene.job().keys("--pyramid 3 --block 16 16 32 --overwrite").keys(keys).end().well();
-        well(python().arg(script("check.py")).arg(scene.path("out.zarr")).arg(scene.path("finest")).arg("3"));
+        well(python("interop").arg(script("check.py")).arg(scene.path("out.zarr")).arg(scene.path("finest")).arg("3"));
     }
 }
 
@@ -94,7 +94,7 @@ fn half(bits: u16) -> f64 {
 #[test]
 fn arrays_of_other_writers_are_read_right_or_refused_by_name() {
     let scene = Scene::empty();
-    let told = well(python().arg(script("fixtures.py")).arg(scene.path("fixtures")));
+    let told = well(python("interop").arg(script("fixtures.py")).arg(scene.path("fixtures")));
     let fixtures: Vec<Fixture> = serde_json::from_slice(&told.stdout).unwrap();
     assert!(fixtures.len() >= 50);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

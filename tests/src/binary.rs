@@ -96,6 +96,13 @@ impl Haloflow {
         Self { keys: self.keys, ..Self::command([word], self.longest) }
     }
 
+    /// A command line of `haloflow doctor` with these places.
+    #[must_use]
+    pub fn doctor<W: AsRef<OsStr>>(places: impl IntoIterator<Item = W>) -> Self {
+        let places = places.into_iter().map(|place| place.as_ref().to_owned());
+        Self::command(std::iter::once("doctor".into()).chain(places), LONGEST)
+    }
+
     /// May take as long as Python needs to export or compile.
     #[must_use]
     pub fn with_python(self) -> Self {

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::client::{HealthCommand, JobCommand, JobsCommand, LogsCommand, SubmitCommand};
+use crate::doctor_args::DoctorCommand;
 use crate::inspect::InspectCommand;
 use crate::model_args::ModelCommand;
 use crate::plan::PlanCommand;
@@ -49,6 +50,8 @@ pub(crate) enum Command {
     Health(HealthCommand),
     /// Prints the log of a job
     Logs(LogsCommand),
+    /// Tells whether a run could work here: libtorch, GPUs, the model, storage, credentials, clocks, memory, disks
+    Doctor(Box<DoctorCommand>),
     /// Shows, exports and compiles models
     #[command(subcommand)]
     Model(ModelCommand),

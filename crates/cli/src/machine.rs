@@ -36,6 +36,11 @@ fn memory() -> u64 {
     limits.chain(total()).min().unwrap_or(ASSUMED_MEMORY)
 }
 
+/// Bytes of memory that could be had now without another process giving any up, where Linux tells.
+pub(crate) fn available() -> Option<u64> {
+    of_meminfo("MemAvailable:")
+}
+
 /// A control group and those around it.
 fn ancestors(path: &str) -> Vec<String> {
     std::path::Path::new(path).ancestors().map(|path| path.to_string_lossy().trim_end_matches('/').to_owned()).collect()
@@ -43,8 +48,12 @@ fn ancestors(path: &str) -> Vec<String> {
 
 /// The machine's memory, bytes, where Linux tells.
 fn total() -> Option<u64> {
+    of_meminfo("MemTotal:")
+}
+
+fn of_meminfo(name: &str) -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = meminfo.lines().find(|line| line.starts_with("MemTotal:"))?;
+    let line = meminfo.lines().find(|line| line.starts_with(name))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
 }

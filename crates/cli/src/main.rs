@@ -6,6 +6,8 @@ mod args;
 mod client;
 mod compile;
 mod config;
+mod doctor;
+mod doctor_args;
 mod environment;
 mod exit;
 mod inspect;
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Health(command) }) => client::health(&command),
         Ok(Cli { command: Command::Logs(command) }) => client::logs(&command),
         Ok(Cli { command: Command::Model(command) }) => model_command::run(&command),
+        Ok(Cli { command: Command::Doctor(command) }) => doctor::run(&command),
         // Help and version are printed to standard output and end well.
         Err(error) if !error.use_stderr() => {
             drop(error.print());

@@ -33,7 +33,8 @@ pub(crate) fn run(command: &ModelCommand) -> ExitCode {
 fn inspect(command: &InspectCommand) -> Result<(), ModelError> {
     let model = Model::open(&command.path, &Found::new(&command.places)?.cache)?;
     let fits = |package: &Package| {
-        package.check(&here(package), model.weights()).err().map(|error| format!("refused: {error}"))
+        let device = if package.facts.device == "cuda" { TorchDevice::Cuda(0) } else { TorchDevice::Cpu };
+        package.check(&wanted(package, device), model.weights()).err().map(|error| format!("refused: {error}"))
     };
     let text = if command.json { format!("{:#}\n", model.json(&fits)) } else { model.text(&fits) };
     // A closed pipe is no reason to fail.
@@ -41,10 +42,9 @@ fn inspect(command: &InspectCommand) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// What this machine would need of a package of this one's shape.
-fn here(package: &Package) -> Wanted {
+/// What `device` would need of a package of this one's shape.
+pub(crate) fn wanted(package: &Package, device: TorchDevice) -> Wanted {
     let facts = &package.facts;
-    let device = if facts.device == "cuda" { TorchDevice::Cuda(0) } else { TorchDevice::Cpu };
     Wanted {
         libtorch: haloflow_engine_torch::libtorch_version(),
         device: device.to_string(),

@@ -74,7 +74,8 @@ pub(crate) fn settings(args: &RunArgs, machine: &Machine) -> Result<Settings, Ve
     errors.into_result(Settings { run, engines, explain, find_batch, network, metrics_interval })
 }
 
-fn network(args: &RunArgs, errors: &mut Errors) -> Network {
+/// How remote stores are talked to.
+pub(crate) fn network(args: &RunArgs, errors: &mut Errors) -> Network {
     Network {
         requests: args.requests.unwrap_or(64).max(1),
         deadline: seconds("request-deadline", args.request_deadline, 300.0, errors),
@@ -307,22 +308,13 @@ fn normalisation(args: &RunArgs, errors: &mut Errors) -> Normalisation {
 }
 
 fn resources(args: &RunArgs, machine: &Machine, on_cuda: bool, errors: &mut Errors) -> Resources {
-    let memory = match args.memory.as_deref().map(str::parse::<bytesize::ByteSize>) {
-        None => machine.memory / 5 * 3,
-        Some(Ok(size)) => size.as_u64(),
-        Some(Err(_)) => {
-            let typed = args.memory.as_deref().unwrap_or_default();
-            errors.tell(&format!("`memory` is {typed}; give a size such as 16GiB or 800MB"));
-            machine.memory
-        }
-    };
     let threads = if on_cuda { machine.cores } else { machine.cores.div_ceil(2) };
     let asked = match args.batch {
         Some(BatchSize::Patches(patches)) => Some(patches),
         Some(BatchSize::Found(_)) | None => None,
     };
     Resources {
-        memory,
+        memory: memory(args, machine, errors),
         batch: count("batch", asked, if on_cuda { 64 } else { 4 }, MOST, errors),
         max_inflight_batches: count("max-inflight-batches", args.max_inflight_batches, 64, MOST, errors),
         prep_workers: count("prep-workers", args.prep_workers, 4, MOST, errors),
@@ -335,6 +327,19 @@ fn resources(args: &RunArgs, machine: &Machine, on_cuda: bool, errors: &mut Erro
     }
 }
 
+/// The budget, bytes.
+pub(crate) fn memory(args: &RunArgs, machine: &Machine, errors: &mut Errors) -> u64 {
+    match args.memory.as_deref().map(str::parse::<bytesize::ByteSize>) {
+        None => machine.memory / 5 * 3,
+        Some(Ok(size)) => size.as_u64(),
+        Some(Err(_)) => {
+            let typed = args.memory.as_deref().unwrap_or_default();
+            errors.tell(&format!("`memory` is {typed}; give a size such as 16GiB or 800MB"));
+            machine.memory
+        }
+    }
+}
+
 fn watchdog(args: &RunArgs, errors: &mut Errors) -> Option<Watchdog> {
     let limit = time("watchdog", args.watchdog.as_deref().unwrap_or("5min"), errors);
     let diagnosis = args.diagnosis.clone().unwrap_or_else(|| "haloflow-diagnosis.json".into());
@@ -342,7 +347,7 @@ fn watchdog(args: &RunArgs, errors: &mut Errors) -> Option<Watchdog> {
 }
 
 /// The devices by name; `cuda` stands for all.
-fn devices(args: &RunArgs, machine: &Machine, errors: &mut Errors) -> Vec<TorchDevice> {
+pub(crate) fn devices(args: &RunArgs, machine: &Machine, errors: &mut Errors) -> Vec<TorchDevice> {
     let default = if machine.cuda_devices > 0 { "cuda" } else { "cpu" };
     let typed = args.devices.clone().unwrap_or_else(|| vec![default.into()]);
     let mut devices = Vec::new();

@@ -9,7 +9,7 @@ include!("link.rs");
 
 fn main() {
     println!("cargo::rerun-if-changed=build");
-    for file in ["module.cc", "package.cc", "stream.cc", "graph.cc", "boundary.h", "guard.h"] {
+    for file in ["module.cc", "package.cc", "stream.cc", "graph.cc", "system.cc", "boundary.h", "guard.h"] {
         println!("cargo::rerun-if-changed=src/{file}");
     }
     println!("cargo::rerun-if-env-changed=CUDA_HOME");
@@ -38,7 +38,7 @@ fn compile(lib_dir: &Path) {
         .flag("-isystem")
         .flag(include.join("torch/csrc/api/include").as_os_str())
         .flag("-Wall")
-        .files(["src/module.cc", "src/package.cc", "src/stream.cc", "src/graph.cc"]);
+        .files(["src/module.cc", "src/package.cc", "src/stream.cc", "src/graph.cc", "src/system.cc"]);
     match cuda_headers(lib_dir) {
         Some(folders) => {
             build.define("HALOFLOW_CUDA_GRAPHS", None);

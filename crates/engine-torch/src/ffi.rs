@@ -1,8 +1,10 @@
 //! The boundary to C++: with its part for packages, the only code with `unsafe`. Everything it offers is safe to call.
 
 mod package;
+mod system;
 
 pub(crate) use package::{Package, architecture, metadata};
+pub(crate) use system::{build, device, driver};
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::marker::PhantomData;

@@ -59,6 +59,7 @@ mod shape;
 #[expect(unsafe_code, reason = "the boundary to C++")]
 mod stream;
 mod streamed;
+mod system;
 
 pub use bench::DeviceBench;
 pub use check::check_devices;
@@ -66,6 +67,7 @@ pub use factory::TorchFactory;
 pub use fit::fitting_batch;
 pub use form::CompiledForm;
 pub use options::{TorchDevice, TorchOptions};
+pub use system::{CudaSystem, Gpu, TorchSystem};
 
 /// The number of CUDA devices that libtorch can use, 0 where there is none or no driver.
 #[must_use]

@@ -127,7 +127,7 @@ async fn store(
     let objects = objects.map_err(|error| {
         VolumeError::usage(format!("cannot set up a client for {base}: {error}")).with_source(error)
     })?;
-    Ok(Store { objects, gate: Some(gate), credentials: None })
+    Ok(Store { objects, gate: Some(gate), credentials: None, region: None })
 }
 
 fn google(

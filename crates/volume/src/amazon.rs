@@ -22,6 +22,28 @@ pub(crate) struct AmazonSettings {
     pub(crate) anonymous: bool,
 }
 
+/// Where a bucket is taken to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub(crate) name: String,
+    pub(crate) told_by: Teller,
+    /// The address that requests go to, if it is not Amazon's own.
+    pub(crate) endpoint: Option<String>,
+}
+
+/// Who said where a bucket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Teller {
+    Spec,
+    /// `AWS_REGION` or `AWS_DEFAULT_REGION`.
+    Environment,
+    Profile,
+    /// The bucket, which was asked.
+    Bucket,
+    /// Nobody: it is a guess.
+    Nobody,
+}
+
 /// The store of a bucket.
 pub(crate) async fn amazon(
     bucket: &str,
@@ -51,13 +73,16 @@ pub(crate) async fn amazon(
             .with_endpoint(endpoint)
             .with_allow_http(endpoint.starts_with("http://"));
     }
-    let region = settings.region.clone();
-    let region = region.or_else(|| set(&builder, AmazonS3ConfigKey::Region)).or(profile.region);
-    let region = match region {
-        Some(region) => region,
+    let told = |region: Option<String>, told_by| region.map(|name| (name, told_by));
+    let told = told(settings.region.clone(), Teller::Spec)
+        .or_else(|| told(set(&builder, AmazonS3ConfigKey::Region), Teller::Environment))
+        .or_else(|| told(profile.region, Teller::Profile));
+    let (name, told_by) = match told {
+        Some(told) => told,
         None => ask_region(&client, bucket, endpoint.as_deref()).await,
     };
-    builder = builder.with_region(region).with_bucket_name(bucket);
+    builder = builder.with_region(&name).with_bucket_name(bucket);
+    let region = Some(Region { name, told_by, endpoint });
     let unsigned = set(&builder, AmazonS3ConfigKey::SkipSignature).is_some_and(|value| value == "true");
     let mut credentials = None;
     if unsigned || settings.anonymous || environment.network().anonymous {
@@ -68,11 +93,11 @@ pub(crate) async fn amazon(
         credentials = Some(chain);
     }
     let objects = Arc::new(builder.build().map_err(unusable)?);
-    Ok(Store { objects, gate: Some(gate), credentials })
+    Ok(Store { objects, gate: Some(gate), credentials, region })
 }
 
 /// The region that the bucket says it is in; a guess if it does not say.
-async fn ask_region(client: &PatientClient, bucket: &str, endpoint: Option<&str>) -> String {
+async fn ask_region(client: &PatientClient, bucket: &str, endpoint: Option<&str>) -> (String, Teller) {
     let url = match endpoint {
         Some(endpoint) => format!("{}/{bucket}", endpoint.trim_end_matches('/')),
         // The certificate of the other form covers no dots.
@@ -82,11 +107,11 @@ async fn ask_region(client: &PatientClient, bucket: &str, endpoint: Option<&str>
     match client.header_of(&url, "x-amz-bucket-region").await {
         Some(region) => {
             tracing::info!("the bucket {bucket} is in the region {region}");
-            region
+            (region, Teller::Bucket)
         }
         None => {
             tracing::debug!("the bucket {bucket} does not tell its region: {DEFAULT_REGION} is used");
-            DEFAULT_REGION.to_owned()
+            (DEFAULT_REGION.to_owned(), Teller::Nobody)
         }
     }
 }

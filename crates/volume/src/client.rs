@@ -14,7 +14,7 @@ use object_store::client::{
     HttpService,
 };
 use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use tokio::time::{Instant, Sleep};
 
 use crate::VolumeError;
@@ -140,7 +140,7 @@ impl HttpService for PatientClient {
         let pass = self.gate.enter().await;
         let stall = self.gate.stall();
         let answer = self.send(request, stall).await.map_err(http_error)?;
-        self.gate.answered();
+        self.gate.answered(date(answer.headers()));
         if is_refusal(&answer) {
             let refusal = refusal(answer, stall).await;
             if refusal.is_throttling() {
@@ -186,6 +186,11 @@ async fn refusal(answer: reqwest::Response, stall: Duration) -> Refusal {
 fn element<'a>(xml: &'a str, name: &str) -> &'a str {
     let inside = xml.split_once(&format!("<{name}>")).and_then(|(_, rest)| rest.split_once(&format!("</{name}>")));
     inside.map_or("", |(text, _)| text.trim())
+}
+
+/// The time that the store says it is.
+fn date(headers: &HeaderMap) -> Option<SystemTime> {
+    httpdate::parse_http_date(headers.get(DATE)?.to_str().ok()?).ok()
 }
 
 /// When to come back: a number of seconds or a date (RFC 9110, 10.2.3).

@@ -3,14 +3,19 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use object_store::CredentialProvider;
 use object_store::aws::AwsCredential;
-use reqsign_aws_core::{Credential, DefaultCredentialProvider};
+use reqsign_aws_core::{
+    AssumeRoleWithWebIdentityCredentialProvider, Credential, ECSCredentialProvider, EnvCredentialProvider,
+    IMDSv2CredentialProvider, ProcessCredentialProvider, ProfileCredentialProvider, SSOCredentialProvider,
+};
+use reqsign_core::time::Timestamp;
 use reqsign_core::{
-    CommandExecute, CommandOutput, Context, Error, FileRead, HttpSend, ProvideCredential, SigningCredential, StaticEnv,
+    CommandExecute, CommandOutput, Context, Error, FileRead, HttpSend, ProvideCredentialDyn, SigningCredential,
+    StaticEnv,
 };
 use tokio::sync::Mutex;
 
@@ -27,13 +32,64 @@ const SERVICE: Duration = Duration::from_secs(2);
 )]
 pub(crate) struct NoCredentials;
 
-/// The chain, with the credentials it gave last. They are fetched anew before they expire, and when a store refuses them.
+/// Where credentials come from, in the order in which the sources are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Environment,
+    Profile,
+    SingleSignOn,
+    WebIdentity,
+    Process,
+    Container,
+    Instance,
+}
+
+impl Source {
+    /// Whether it gives new credentials when the last ones expire.
+    pub(crate) const fn renews(self) -> bool {
+        !matches!(self, Self::Environment | Self::Profile)
+    }
+
+    /// The source as a person knows it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Environment => "the environment (AWS_ACCESS_KEY_ID)",
+            Self::Profile => "a profile's keys",
+            Self::SingleSignOn => "single sign-on",
+            Self::WebIdentity => "web identity",
+            Self::Process => "a profile's credential_process",
+            Self::Container => "the container",
+            Self::Instance => "the instance",
+        }
+    }
+}
+
+/// What is known of credentials, but not they themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) source: Source,
+    /// Whether they end at some time, known or not.
+    pub(crate) temporary: bool,
+    pub(crate) expires: Option<SystemTime>,
+}
+
+/// Credentials as a source gave them, and as the store's client takes them.
+#[derive(Debug)]
+struct Known {
+    given: Credential,
+    taken: Arc<AwsCredential>,
+    source: Source,
+}
+
+/// The chain of sources, with the credentials it gave last. They are fetched anew before they expire, and when a store refuses them.
 #[derive(Debug)]
 pub(crate) struct Credentials {
     context: Context,
-    chain: DefaultCredentialProvider,
-    last: Mutex<Option<(Credential, Arc<AwsCredential>)>>,
+    chain: Vec<(Source, Provider)>,
+    last: Mutex<Option<Known>>,
 }
+
+type Provider = Box<dyn ProvideCredentialDyn<Credential = Credential>>;
 
 impl Credentials {
     pub(crate) fn new(environment: &Environment) -> Self {
@@ -47,7 +103,7 @@ impl Credentials {
             Ok(client) => context.with_http_send(Services(client)),
             Err(_) => context,
         };
-        Self { context, chain: DefaultCredentialProvider::new(), last: Mutex::default() }
+        Self { context, chain: chain(), last: Mutex::default() }
     }
 
     /// Has the next request fetch credentials anew.
@@ -57,6 +113,53 @@ impl Credentials {
             *last = None;
         }
     }
+
+    /// What is known of the credentials that a request would get now.
+    pub(crate) async fn origin(&self) -> Result<Origin, NoCredentials> {
+        let mut last = self.last.lock().await;
+        let known = self.known(&mut last).await?;
+        let expires = known.given.expires_in.map(Timestamp::as_system_time);
+        Ok(Origin { source: known.source, temporary: known.given.session_token.is_some(), expires })
+    }
+
+    /// The last credentials while they hold, or else those of the first source that has some.
+    async fn known<'a>(&self, last: &'a mut Option<Known>) -> Result<&'a Known, NoCredentials> {
+        if last.as_ref().is_none_or(|known| !known.given.is_valid()) {
+            *last = Some(self.fetch().await.ok_or(NoCredentials)?);
+        }
+        last.as_ref().ok_or(NoCredentials)
+    }
+
+    async fn fetch(&self) -> Option<Known> {
+        for (source, provider) in &self.chain {
+            match provider.provide_credential_dyn(&self.context).await {
+                Ok(None) => {}
+                Ok(Some(given)) => {
+                    let taken = Arc::new(AwsCredential {
+                        key_id: given.access_key_id.clone(),
+                        secret_key: given.secret_access_key.clone(),
+                        token: given.session_token.clone(),
+                    });
+                    return Some(Known { given, taken, source: *source });
+                }
+                Err(error) => tracing::warn!("{} gave no credentials: {error}", source.name()),
+            }
+        }
+        None
+    }
+}
+
+/// The sources in their standard order.
+fn chain() -> Vec<(Source, Provider)> {
+    vec![
+        (Source::Environment, Box::new(EnvCredentialProvider::new())),
+        (Source::Profile, Box::new(ProfileCredentialProvider::default())),
+        (Source::SingleSignOn, Box::new(SSOCredentialProvider::default())),
+        (Source::WebIdentity, Box::new(AssumeRoleWithWebIdentityCredentialProvider::default())),
+        (Source::Process, Box::new(ProcessCredentialProvider::default())),
+        (Source::Container, Box::new(ECSCredentialProvider::default())),
+        (Source::Instance, Box::new(IMDSv2CredentialProvider::default())),
+    ]
 }
 
 #[async_trait::async_trait]
@@ -65,21 +168,10 @@ impl CredentialProvider for Credentials {
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
         let mut last = self.last.lock().await;
-        if let Some((known, credential)) = last.as_ref()
-            && known.is_valid()
-        {
-            return Ok(Arc::clone(credential));
-        }
-        let found = self.chain.provide_credential(&self.context).await.ok().flatten();
-        let found =
-            found.ok_or_else(|| object_store::Error::Generic { store: "S3", source: Box::new(NoCredentials) })?;
-        let credential = Arc::new(AwsCredential {
-            key_id: found.access_key_id.clone(),
-            secret_key: found.secret_access_key.clone(),
-            token: found.session_token.clone(),
-        });
-        *last = Some((found, Arc::clone(&credential)));
-        Ok(credential)
+        let known = self.known(&mut last).await;
+        known
+            .map(|known| Arc::clone(&known.taken))
+            .map_err(|none| object_store::Error::Generic { store: "S3", source: Box::new(none) })
     }
 }
 
@@ -124,5 +216,40 @@ impl CommandExecute for Programs {
         let output = output.map_err(|error| failed(error.into()))?.map_err(failed)?;
         let status = output.status.code().unwrap_or(-1);
         Ok(CommandOutput { status, stdout: output.stdout, stderr: output.stderr })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn origin(variables: &[(&str, &str)]) -> Origin {
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Credentials::new(&Environment::new(variables)).origin().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn credentials_say_where_they_come_from_and_when_they_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config");
+        let answer = r#"{"Version": 1, "AccessKeyId": "a", "SecretAccessKey": "b", "SessionToken": "c", "Expiration": "2040-01-01T00:00:00Z"}"#;
+        let text = format!(
+            "[profile keys]\naws_access_key_id = a\naws_secret_access_key = b\n[profile process]\ncredential_process = cat {}\n",
+            folder.path().join("answer.json").display()
+        );
+        std::fs::write(folder.path().join("answer.json"), answer).unwrap();
+        std::fs::write(&config, text).unwrap();
+        let config = config.to_str().unwrap();
+        let given = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b"), ("AWS_SESSION_TOKEN", "c")];
+        let token = Origin { source: Source::Environment, temporary: true, expires: None };
+        assert_eq!(origin(&given).await, token);
+        assert_eq!(origin(&given[..2]).await, Origin { temporary: false, ..token });
+        let profile = |name| [("AWS_CONFIG_FILE", config), ("AWS_PROFILE", name)];
+        assert_eq!(origin(&profile("keys")).await, Origin { source: Source::Profile, temporary: false, expires: None });
+        let process = origin(&profile("process")).await;
+        assert_eq!((process.source, process.temporary), (Source::Process, true));
+        let expires = process.expires.unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!(expires.as_secs(), 2_208_988_800);
+        assert!(process.source.renews() && !token.source.renews());
     }
 }

@@ -4,7 +4,7 @@
 //! limit, one more after as many good answers as there are requests in flight.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -42,9 +42,18 @@ struct State {
     /// Good answers since the limit changed.
     good: usize,
     answered: bool,
+    clock: Option<Clock>,
     /// When the store wants the next request.
     not_before: Option<Instant>,
     told: Option<Instant>,
+}
+
+/// Two clocks at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    /// The store's, to the second.
+    pub(crate) store: SystemTime,
+    pub(crate) ours: SystemTime,
 }
 
 /// The right to have one request under way. It ends when it is dropped, which is after the answer's last byte.
@@ -59,7 +68,16 @@ pub(crate) struct Pass {
 impl Gate {
     pub(crate) fn new(name: String, network: Network, adaptive: bool, attempts: Option<usize>) -> Self {
         let limit = network.requests.clamp(1, Semaphore::MAX_PERMITS);
-        let state = State { limit, surplus: 0, lowered: 0, good: 0, answered: false, not_before: None, told: None };
+        let state = State {
+            limit,
+            surplus: 0,
+            lowered: 0,
+            good: 0,
+            answered: false,
+            clock: None,
+            not_before: None,
+            told: None,
+        };
         let permits = Arc::new(Semaphore::new(limit));
         Self { name, network, adaptive, attempts, permits, state: Mutex::new(state) }
     }
@@ -99,9 +117,16 @@ impl Gate {
         if self.state().answered { full } else { full.min(FIRST_ANSWER) }
     }
 
-    /// The store has answered, whatever the answer was.
-    pub(crate) fn answered(&self) {
-        self.state().answered = true;
+    /// The store has answered, whatever the answer was, and may have said what time it is.
+    pub(crate) fn answered(&self, date: Option<SystemTime>) {
+        let mut state = self.state();
+        state.answered = true;
+        state.clock = date.map(|store| Clock { store, ours: SystemTime::now() }).or(state.clock);
+    }
+
+    /// What the clocks said at the last answer that told the time.
+    pub(crate) fn clock(&self) -> Option<Clock> {
+        self.state().clock
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -226,7 +251,7 @@ mod tests {
     fn a_store_that_never_answered_gets_little_time() {
         let gate = gate(4, true);
         assert_eq!((gate.deadline(), gate.stall()), (FIRST_ANSWER, FIRST_ANSWER));
-        gate.answered();
+        gate.answered(None);
         assert_eq!((gate.deadline().as_secs(), gate.stall().as_secs()), (300, 60));
     }
 }

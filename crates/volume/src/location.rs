@@ -255,6 +255,19 @@ impl Location {
         }
     }
 
+    /// Deletes one object. None there is none the less well deleted.
+    pub(crate) async fn delete(&self, key: &str) -> Result<(), VolumeError> {
+        let path = &self.path(key);
+        let deleted = persist(&self.store, &self.counters, || async move {
+            self.counters.asked();
+            match self.store.objects.delete(path).await {
+                Err(object_store::Error::NotFound { .. }) => Ok(()),
+                deleted => deleted,
+            }
+        });
+        deleted.await.map_err(|failed| self.failed("delete", key, failed))
+    }
+
     /// Whether the two are one place, or one lies inside the other.
     pub(crate) fn overlaps(&self, other_url: &str) -> bool {
         let [one, other] = [&self.url, other_url].map(|url| format!("{}/", url.trim_end_matches('/')));
@@ -328,7 +341,7 @@ impl Location {
 }
 
 /// What the client found, if the error comes from there.
-fn cause(error: &object_store::Error) -> Option<&Failure> {
+pub(crate) fn cause(error: &object_store::Error) -> Option<&Failure> {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         if let Some(failure) = cause.downcast_ref() {

@@ -142,7 +142,7 @@ pub(crate) fn remedy(error: &Error) -> Remedy {
 }
 
 /// Codes of S3 and Azure for credentials that were good once.
-const STALE: [&str; 5] =
+pub(crate) const STALE: [&str; 5] =
     ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "InvalidToken"];
 
 fn remedy_of(failure: &Failure) -> Remedy {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 
+use crate::amazon::Region;
 use crate::credentials::Credentials;
 use crate::gate::Gate;
 
@@ -14,11 +15,13 @@ pub(crate) struct Store {
     /// None for the local disk and for memory: nothing is repeated there.
     pub(crate) gate: Option<Arc<Gate>>,
     pub(crate) credentials: Option<Arc<Credentials>>,
+    /// Where the bucket is, if it is one of S3.
+    pub(crate) region: Option<Region>,
 }
 
 impl Store {
     pub(crate) fn local(objects: Arc<dyn ObjectStore>) -> Self {
-        Self { objects, gate: None, credentials: None }
+        Self { objects, gate: None, credentials: None, region: None }
     }
 
     pub(crate) fn forget_credentials(&self) {
