@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::client::{HealthCommand, JobCommand, JobsCommand, LogsCommand, SubmitCommand};
+use crate::client::ClientCommand;
 use crate::doctor_args::DoctorCommand;
 use crate::inspect::InspectCommand;
 use crate::model_args::ModelCommand;
@@ -34,22 +34,8 @@ pub(crate) enum Command {
     Inspect(InspectCommand),
     /// Runs jobs that come over HTTP, one after the other or several at a time, with a page to look at
     Serve(Box<ServeCommand>),
-    /// Submits a job to a daemon; the keys are those of `run`
-    Submit(Box<SubmitCommand>),
-    /// Lists the jobs of a daemon
-    Jobs(JobsCommand),
-    /// Shows how a job goes on, until its end, and ends with its exit code
-    Watch(JobCommand),
-    /// Stops a job for good
-    Cancel(JobCommand),
-    /// Stops a job until it is resumed
-    Pause(JobCommand),
-    /// Lets a paused job go on
-    Resume(JobCommand),
-    /// Ends well if a daemon is ready
-    Health(HealthCommand),
-    /// Prints the log of a job
-    Logs(LogsCommand),
+    #[command(flatten)]
+    Client(ClientCommand),
     /// Tells whether a run could work here: libtorch, GPUs, the model, storage, credentials, clocks, memory, disks
     Doctor(Box<DoctorCommand>),
     /// Shows, exports and compiles models

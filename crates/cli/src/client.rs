@@ -9,7 +9,8 @@ mod watch;
 
 use std::process::ExitCode;
 
-pub(crate) use args::{HealthCommand, JobCommand, JobsCommand, LogsCommand, ServerArgs, SubmitCommand};
+pub(crate) use args::ClientCommand;
+use args::{JobCommand, JobsCommand, LogsCommand, ServerArgs, SubmitCommand};
 
 use crate::exit;
 use crate::run::fail;
@@ -35,32 +36,20 @@ fn with<Work: Future<Output = Result<ExitCode, Refused>>>(
     }
 }
 
-/// `haloflow submit`.
-pub(crate) fn submit(command: &SubmitCommand) -> ExitCode {
-    with(&command.server, async |server| submit::submit(&server, command).await)
+/// Runs a command to its end.
+pub(crate) fn run(command: &ClientCommand) -> ExitCode {
+    match command {
+        ClientCommand::Submit(command) => with(&command.server, async |server| submit::submit(&server, command).await),
+        ClientCommand::Jobs(command) => with(&command.server, async |server| jobs::list(&server, command).await),
+        ClientCommand::Watch(command) => with(&command.server, async |server| watch::watch(&server, command.id).await),
+        ClientCommand::Cancel(command) => change(command, "cancel"),
+        ClientCommand::Pause(command) => change(command, "pause"),
+        ClientCommand::Resume(command) => change(command, "resume"),
+        ClientCommand::Health(command) => with(&command.server, async |server| jobs::health(&server).await),
+        ClientCommand::Logs(command) => with(&command.server, async |server| jobs::logs(&server, command).await),
+    }
 }
 
-/// `haloflow jobs`.
-pub(crate) fn jobs(command: &JobsCommand) -> ExitCode {
-    with(&command.server, async |server| jobs::list(&server, command).await)
-}
-
-/// `haloflow watch`.
-pub(crate) fn watch(command: &JobCommand) -> ExitCode {
-    with(&command.server, async |server| watch::watch(&server, command.id).await)
-}
-
-/// `haloflow cancel`, `pause` and `resume`.
-pub(crate) fn change(command: &JobCommand, what: &'static str) -> ExitCode {
+fn change(command: &JobCommand, what: &'static str) -> ExitCode {
     with(&command.server, async |server| jobs::change(&server, command.id, what).await)
-}
-
-/// `haloflow health`.
-pub(crate) fn health(command: &HealthCommand) -> ExitCode {
-    with(&command.server, async |server| jobs::health(&server).await)
-}
-
-/// `haloflow logs`.
-pub(crate) fn logs(command: &LogsCommand) -> ExitCode {
-    with(&command.server, async |server| jobs::logs(&server, command).await)
 }

@@ -119,7 +119,7 @@ impl Store {
     /// # Errors
     /// If the table cannot be read.
     pub async fn counts(&self) -> Result<Vec<(JobState, u64)>, StoreError> {
-        self.call(|table| table::counts(table)).await
+        self.call(table::counts).await
     }
 
     /// The job whose turn is next.
@@ -127,7 +127,7 @@ impl Store {
     /// # Errors
     /// If the table cannot be read.
     pub async fn next(&self) -> Result<Option<Job>, StoreError> {
-        self.call(|table| table::next(table)).await
+        self.call(table::next).await
     }
 
     /// A job begins; false if it no longer waits.

@@ -2,9 +2,30 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use crate::args::RunCommand;
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClientCommand {
+    /// Submits a job to a daemon; the keys are those of `run`
+    Submit(Box<SubmitCommand>),
+    /// Lists the jobs of a daemon
+    Jobs(JobsCommand),
+    /// Shows how a job goes on, until its end, and ends with its exit code
+    Watch(JobCommand),
+    /// Stops a job for good
+    Cancel(JobCommand),
+    /// Stops a job until it is resumed
+    Pause(JobCommand),
+    /// Lets a paused job go on
+    Resume(JobCommand),
+    /// Ends well if a daemon is ready
+    Health(HealthCommand),
+    /// Prints the log of a job
+    Logs(LogsCommand),
+}
 
 /// Which daemon.
 #[derive(Clone, Debug, Args)]

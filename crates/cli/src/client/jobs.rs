@@ -56,14 +56,16 @@ pub(super) async fn health(server: &Server) -> Result<ExitCode, Refused> {
 pub(super) async fn logs(server: &Server, command: &LogsCommand) -> Result<ExitCode, Refused> {
     let mut after = print(server, command.id, 0).await?;
     let mut events = Events::new(server, command.id);
-    while command.follow {
+    if !command.follow {
+        return Ok(ExitCode::SUCCESS);
+    }
+    loop {
         let status = events.next().await?;
         after = print(server, command.id, after).await?;
         if is_at_rest(&status) {
-            break;
+            return Ok(ExitCode::SUCCESS);
         }
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints the lines after `after`, and gives the number of the last.
