@@ -3,6 +3,9 @@
 
 mod bad_network;
 mod broken_data;
+mod daemon;
+mod daemon_access;
+mod deployment;
 mod doctor;
 mod full_disk;
 mod golden;
@@ -16,6 +19,7 @@ mod memory;
 mod misbehaving_models;
 mod model_forms;
 mod odd_uses;
+mod page;
 mod plan;
 mod predecessor;
 mod read_once;

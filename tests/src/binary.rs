@@ -71,6 +71,12 @@ impl Haloflow {
         Self::command(["model"].into_iter().chain(words), LONGEST_WITH_PYTHON)
     }
 
+    /// A command line of `haloflow` with these words.
+    #[must_use]
+    pub fn of<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Self {
+        Self::command(words, LONGEST)
+    }
+
     /// A command line of another command.
     #[must_use]
     pub fn other(word: &str) -> Self {
@@ -209,6 +215,18 @@ impl Running {
         self.errors.as_mut().expect("standard error is read").wait_for(text);
     }
 
+    /// Waits until `text` has come on standard error, and gives the rest of its line.
+    #[must_use]
+    pub fn wait_for_error_line(&mut self, text: &str) -> String {
+        self.errors.as_mut().expect("standard error is read").wait_for_line(text)
+    }
+
+    /// Kills it, as a machine does that is taken away.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        let _ = self.child.wait().unwrap();
+    }
+
     /// Sends a signal: `TERM` or `INT`.
     pub fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
@@ -297,6 +315,14 @@ impl Stream {
                 Err(Disconnected) => return true,
             }
         }
+    }
+
+    /// Waits until `text` has come, and gives what stands between it and the end of its line.
+    fn wait_for_line(&mut self, text: &str) -> String {
+        self.wait_for(text);
+        let begin = self.passed;
+        self.wait_for("\n");
+        String::from_utf8_lossy(&self.seen[begin..self.passed - 1]).into_owned()
     }
 
     fn rest(mut self, deadline: Instant) -> String {

@@ -8,6 +8,8 @@
 )]
 
 pub mod binary;
+pub mod browser;
+pub mod daemon;
 pub mod ended;
 pub mod folder;
 pub mod golden;

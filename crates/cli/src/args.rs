@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::client::ClientCommand;
 use crate::doctor_args::DoctorCommand;
 use crate::inspect::InspectCommand;
 use crate::model_args::ModelCommand;
 use crate::plan::PlanCommand;
+use crate::serve::ServeCommand;
 use crate::typed::{BatchSize, ShardValue};
 use crate::verify::VerifyCommand;
 
@@ -30,6 +32,10 @@ pub(crate) enum Command {
     Verify(Box<VerifyCommand>),
     /// Tells what is stored at a place: axes, levels, chunks, codecs, sizes
     Inspect(InspectCommand),
+    /// Runs jobs that come over HTTP, one after the other or several at a time, with a page to look at
+    Serve(Box<ServeCommand>),
+    #[command(flatten)]
+    Client(ClientCommand),
     /// Tells whether a run could work here: libtorch, GPUs, the model, storage, credentials, clocks, memory, disks
     Doctor(Box<DoctorCommand>),
     /// Shows, exports and compiles models

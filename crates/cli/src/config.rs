@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::CommandFactory;
 
 use crate::args::{Cli, RunArgs, RunCommand};
+use crate::serve::{ServeArgs, ServeCommand};
 
 /// The keys as they hold: the file's, where there is one, with the command line's laid over them.
 ///
@@ -20,14 +21,40 @@ pub(crate) fn effective(command: &RunCommand) -> Result<RunArgs, String> {
     keys.try_into().map_err(|error: toml::de::Error| format!("{}: {}", path.display(), one_line(&error)))
 }
 
+/// The daemon's keys as they hold, and those of the file that jobs are laid over.
+///
+/// # Errors
+/// As [`effective`].
+pub(crate) fn serving(command: &ServeCommand) -> Result<(ServeArgs, RunArgs), String> {
+    let Some(path) = &command.config else { return Ok((command.args.clone(), RunArgs::default())) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("`--config {}` cannot be read: {error}", path.display()))?;
+    let told = |error: toml::de::Error| format!("{}: {}", path.display(), one_line(&error));
+    let jobs = parse(&text, path)?.try_into().map_err(told)?;
+    let file: toml::Table = toml::from_str(&text).map_err(told)?;
+    let mut keys = match file.get(SERVE) {
+        Some(toml::Value::Table(keys)) => keys.clone(),
+        _ => toml::Table::new(),
+    };
+    keys.extend(toml::Table::try_from(&command.args).map_err(|error| error.to_string())?);
+    let args =
+        keys.try_into().map_err(|error| format!("{}: in the table `{SERVE}`: {}", path.display(), one_line(&error)))?;
+    Ok((args, jobs))
+}
+
+/// The table of a file that has the daemon's keys. A run takes no notice of it.
+const SERVE: &str = "serve";
+
 /// Reads a file's keys, by their first names.
 fn parse(text: &str, path: &Path) -> Result<toml::Table, String> {
     let told = |error: toml::de::Error| format!("{}: {}", path.display(), one_line(&error));
-    let keys: toml::Table = toml::from_str(text).map_err(told)?;
+    let mut keys: toml::Table = toml::from_str(text).map_err(told)?;
+    if keys.get(SERVE).is_some_and(toml::Value::is_table) {
+        keys.remove(SERVE);
+    }
     let known = known_keys();
-    if let Some(unknown) = keys.keys().find(|key| !known.contains(key)) {
-        let nearest = nearest(unknown, &known).map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
-        return Err(format!("{}: there is no key `{unknown}`{nearest}", path.display()));
+    if let Some(key) = keys.keys().find(|key| !known.contains(key)) {
+        return Err(format!("{}: {}", path.display(), unknown(key, &known)));
     }
     // Through the arguments and back, so that every key has its first name and its value has been checked.
     let args: RunArgs = keys.try_into().map_err(told)?;
@@ -41,6 +68,12 @@ pub(crate) fn known_keys() -> Vec<String> {
     let shown = run.filter(|argument| !argument.is_hide_set());
     let names = shown.flat_map(|argument| argument.get_long_and_visible_aliases().unwrap_or_default());
     names.filter(|name| !["config", "help"].contains(name)).map(str::to_owned).collect()
+}
+
+/// The sentence about a key that does not exist.
+pub(crate) fn unknown(key: &str, known: &[String]) -> String {
+    let nearest = nearest(key, known).map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
+    format!("there is no key `{key}`{nearest}")
 }
 
 fn nearest<'a>(unknown: &str, known: &'a [String]) -> Option<&'a String> {
@@ -111,6 +144,42 @@ mod tests {
         // The level and the compressor are the only keys for which being left out is told apart from the default.
         let typed = [&needed[..], &["--level", "0", "--compressor", "blosc:3", "--zarr-format", "3"]].concat();
         assert_eq!(of(&[&["--config", path], &needed[..]].concat()), of(&typed));
+    }
+
+    #[test]
+    fn the_default_file_and_the_guide_know_every_key_of_the_daemon() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/default.toml");
+        let text = std::fs::read_to_string(path).unwrap();
+        let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/SERVICE.md")).unwrap();
+        let (_, table) = text.split_once("[serve]").unwrap();
+        let cli = Cli::command();
+        for argument in cli.find_subcommand("serve").unwrap().get_arguments() {
+            let key = argument.get_long().unwrap_or("config");
+            if ["config", "help"].contains(&key) {
+                continue;
+            }
+            let told = table.lines().any(|line| line.trim_start_matches("# ").starts_with(&format!("{key} =")));
+            assert!(told, "config/default.toml does not tell of `{key}`");
+            let variable = format!("HALOFLOW_{}", key.to_uppercase().replace('-', "_"));
+            assert!(guide.contains(&variable), "docs/SERVICE.md does not tell of {variable}");
+        }
+        let machine = crate::machine::Machine { cores: 4, memory: 1 << 34, cuda_devices: 0 };
+        let of = |config: Option<&str>| {
+            let command = ServeCommand { config: config.map(Into::into), args: ServeArgs::default() };
+            let (args, jobs) = serving(&command).unwrap();
+            format!("{:?}", crate::serve::serving(&args, &jobs, &machine).unwrap())
+        };
+        assert_eq!(of(Some(path)), of(None));
+    }
+
+    #[test]
+    fn the_table_of_the_daemon_is_nothing_to_a_run() {
+        let file = file("patch = 32\n[serve]\nrate = 7.0\n");
+        let path = file.path().to_str().unwrap();
+        assert_eq!(effective(&command(&["--config", path])).unwrap().patch, Some(vec![32]));
+        let command = ServeCommand { config: Some(path.into()), args: ServeArgs::default() };
+        let (args, jobs) = serving(&command).unwrap();
+        assert_eq!((args.rate, jobs.patch), (Some(7.0), Some(vec![32])));
     }
 
     #[test]

@@ -3,10 +3,12 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod args;
+mod client;
 mod compile;
 mod config;
 mod doctor;
 mod doctor_args;
+mod environment;
 mod exit;
 mod inspect;
 mod logging;
@@ -24,6 +26,7 @@ mod plan;
 mod ready;
 mod report_files;
 mod run;
+mod serve;
 mod settings;
 mod show;
 mod signals;
@@ -45,13 +48,17 @@ fn main() -> ExitCode {
             if arg.get_action().takes_values() && takes_values { arg.allow_negative_numbers(true) } else { arg }
         })
     };
-    let cli =
-        Cli::command().mut_subcommand("run", numbers).mut_subcommand("plan", numbers).mut_subcommand("verify", numbers);
-    match cli.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
+    let cli = ["run", "plan", "verify", "submit"]
+        .into_iter()
+        .fold(Cli::command(), |cli, name| cli.mut_subcommand(name, numbers));
+    let line = environment::with_variables(&cli, std::env::args_os().collect(), |name| std::env::var(name).ok());
+    match cli.try_get_matches_from(line).and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { command: Command::Run(command) }) => run::run(&command),
         Ok(Cli { command: Command::Plan(command) }) => plan::run(&command),
         Ok(Cli { command: Command::Verify(command) }) => verify::run(&command),
         Ok(Cli { command: Command::Inspect(command) }) => inspect::run(&command),
+        Ok(Cli { command: Command::Serve(command) }) => serve::run(&command),
+        Ok(Cli { command: Command::Client(command) }) => client::run(&command),
         Ok(Cli { command: Command::Model(command) }) => model_command::run(&command),
         Ok(Cli { command: Command::Doctor(command) }) => doctor::run(&command),
         // Help and version are printed to standard output and end well.

@@ -88,6 +88,24 @@ fn settle(mut args: RunArgs, machine: &Machine) -> Result<(RunArgs, Settings, Op
     Ok((args, settings, opened))
 }
 
+/// Checks a job of the daemon before it is queued: everything that can be checked without its data, and how many bytes of memory it
+/// takes. The model is opened for what it wishes only if `look_at_model`, and not if Python would have to make it first. Blocks.
+///
+/// # Errors
+/// One sentence per key that cannot work.
+pub(crate) fn checked(mut args: RunArgs, machine: &Machine, look_at_model: bool) -> Result<u64, Vec<String>> {
+    if look_at_model && !models::must_export(&args) {
+        let opened = models::open(&args).map_err(|error| vec![error.message])?;
+        if let Some(opened) = opened {
+            model_defaults::fill(&mut args, &opened.model).map_err(|sentence| vec![sentence])?;
+            if let Some(sentence) = compile::problem(&args, &opened.model) {
+                return Err(vec![sentence]);
+            }
+        }
+    }
+    asked(&args, machine).map(|settings| settings.run.resources.memory)
+}
+
 /// The settings as typed, and the part of the volume that they or an array engine name.
 fn asked(args: &RunArgs, machine: &Machine) -> Result<Settings, Vec<String>> {
     let part = part::part(part::typed(args), |name| std::env::var(name).ok());

@@ -15,6 +15,7 @@ pub mod fake;
 mod fingerprint;
 mod memory;
 mod timeline;
+pub mod warm;
 
 pub use fingerprint::{fill_fixed, fingerprint_bytes};
 pub use memory::{HeapMemory, HostMemory, Slot};

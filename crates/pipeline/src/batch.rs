@@ -5,6 +5,7 @@
 //! batch of a run can be short.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_channel::{Receiver, Sender, TrySendError};
 use haloflow_engine::Slot;
@@ -25,7 +26,8 @@ pub(crate) async fn batch(
 ) -> Result<(), Fault> {
     let mut waiting: Vec<(Row, Arc<StepInput>)> = Vec::with_capacity(shared.spec.batch);
     let mut sequence = 0;
-    while let Ok(PreparedStep { context, input }) = shared.meters.batch.waiting(steps.recv()).await {
+    while let Ok(PreparedStep { since, context, input }) = shared.meters.batch.waiting(steps.recv()).await {
+        shared.meters.batch.taken(since);
         for patch in context.step.patches() {
             shared.meters.batch.part(|| {
                 waiting.push((Row { patch, context: Arc::clone(&context) }, Arc::clone(&input)));
@@ -60,7 +62,7 @@ async fn send(
     let (slot, rows) = shared.feed.run(work).await.map_err(|error| Fault::volume(Stage::Prepare, &error))?;
     // What waits for a device is held up, not held.
     drop(holding);
-    let batch = Batch { sequence, slot, rows, home: home.clone() };
+    let batch = Batch { since: Instant::now(), sequence, slot, rows, home: home.clone() };
     Ok(match shared.meters.batch.work(|| out.try_send(batch)) {
         Ok(()) => true,
         Err(TrySendError::Full(batch)) => shared.meters.batch.waiting(out.send(batch)).await.is_ok(),

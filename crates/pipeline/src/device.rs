@@ -189,7 +189,8 @@ fn ready(engine: &mut dyn Engine, order: Order) -> Result<Ready, EngineError> {
 fn serve(engine: &mut dyn Engine, name: &str, ports: &DevicePorts) {
     let device: Arc<str> = name.into();
     let meter = &ports.meters.device;
-    while let Some(Batch { sequence, slot, rows, home }) = meter.wait(|| next_batch(ports)) {
+    while let Some(Batch { since, sequence, slot, rows, home }) = meter.wait(|| next_batch(ports)) {
+        meter.taken(since);
         if ports.faults.cancel().is_cancelled() {
             return;
         }
@@ -203,7 +204,7 @@ fn serve(engine: &mut dyn Engine, name: &str, ports: &DevicePorts) {
                 }
             }
             Err(Rejected { slot, error }) if device_is_at_fault(&error) => {
-                return retire(ports, name, &error, Batch { sequence, slot, rows, home });
+                return retire(ports, name, &error, Batch { since: Instant::now(), sequence, slot, rows, home });
             }
             Err(Rejected { error, .. }) => return ports.faults.report(failed(&error, &rows)),
         }

@@ -13,6 +13,8 @@ pub mod cast;
 pub mod cut;
 pub mod fault;
 pub mod forecast;
+pub mod histogram;
+pub mod live;
 pub mod memory;
 pub mod meter;
 pub mod normalise;

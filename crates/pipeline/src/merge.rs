@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_channel::{Receiver, Sender};
 use futures::StreamExt;
@@ -26,6 +27,7 @@ use crate::shared::Shared;
 
 /// A batch that came back from its device.
 struct Landed {
+    since: Instant,
     sequence: u64,
     rows: Vec<Row>,
     slot: Slot,
@@ -63,7 +65,8 @@ pub(crate) async fn merge(
     while let Some(landed) = shared.meters.merge.waiting(landing.next()).await {
         let Some(landed) = landed? else { continue };
         early.insert(landed.sequence, landed);
-        while let Some(Landed { rows, slot, .. }) = early.remove(&next) {
+        while let Some(Landed { since, rows, slot, .. }) = early.remove(&next) {
+            shared.meters.merge.taken(since);
             next += 1;
             let (shares, slot) = merge_batch(&shared, &mut open, rows, slot).await?;
             // The channel of slots has room for every slot; nobody listens any more when the last batch is formed.
@@ -85,12 +88,12 @@ async fn land(shared: &Shared, flight: Flight) -> Result<Option<Landed>, Fault> 
     let landed = shared.tasks.spawn_blocking(move || completion.wait()).await;
     drop(holding);
     match landed {
-        Ok(Ok(slot)) => Ok(Some(Landed { sequence, rows, slot })),
+        Ok(Ok(slot)) => Ok(Some(Landed { since: Instant::now(), sequence, rows, slot })),
         Ok(Err(Rejected { error, slot })) if home.is_open_after(&device, &error) => {
             // The device's own thread learns of it by its next batch.
             shared.board.note(format!("batch {sequence} goes to another device: {error}"));
             tracing::warn!(device = error.device, "a batch goes to another device: {}", error.message);
-            Home::send(Batch { sequence, slot, rows, home });
+            Home::send(Batch { since: Instant::now(), sequence, slot, rows, home });
             Ok(None)
         }
         Ok(Err(Rejected { error, .. })) => Err(failed(&error, &rows)),
@@ -176,7 +179,8 @@ async fn finish(shared: &Shared, out: &Sender<FinishedTile>, tile: Zyx, open: Op
     if let Some(fault) = failed {
         return shared.quarantine.set_aside(region, &fault);
     }
-    let finished = FinishedTile { tile, region, values: accumulator.into_values(), inverses, lease };
+    let finished =
+        FinishedTile { since: Instant::now(), tile, region, values: accumulator.into_values(), inverses, lease };
     // If nobody writes any more, a fault has been reported.
     drop(shared.meters.merge.waiting(out.send(finished)).await);
     Ok(())

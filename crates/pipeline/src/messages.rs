@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use haloflow_engine::{Completion, Slot};
 use haloflow_geometry::{Box3, Step, Zyx};
@@ -15,6 +16,8 @@ use crate::normalise::{Affine, Normaliser};
 
 /// A step whose input has been read: from the read stage to the batch stage.
 pub(crate) struct PreparedStep {
+    /// When it was ready to be taken; so in every message.
+    pub(crate) since: Instant,
     pub(crate) context: Arc<StepContext>,
     pub(crate) input: Arc<StepInput>,
 }
@@ -60,6 +63,7 @@ pub(crate) struct Row {
 
 /// A filled batch: from the batch stage to whichever device is free.
 pub(crate) struct Batch {
+    pub(crate) since: Instant,
     /// Batches are numbered in plan order, from zero.
     pub(crate) sequence: u64,
     pub(crate) slot: Slot,
@@ -81,6 +85,7 @@ pub(crate) struct Flight {
 
 /// A tile with all its contributions: from the merge stage to the write stage.
 pub(crate) struct FinishedTile {
+    pub(crate) since: Instant,
     pub(crate) tile: Zyx,
     pub(crate) region: Box3,
     /// `[channel, z, y, x]`.

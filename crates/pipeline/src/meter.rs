@@ -8,12 +8,18 @@ use haloflow_engine::{Span, Timeline};
 use haloflow_volume::{StorageObserver, StorageWork};
 use serde::Serialize;
 
+use crate::histogram::{Histogram, HistogramReading};
+
 /// The clock of one stage. Several tasks may add to it, so its seconds can exceed the run's.
 #[derive(Debug, Default)]
 pub struct Meter {
     working: AtomicU64,
     waiting: AtomicU64,
     items: AtomicU64,
+    /// How long each item was worked on.
+    worked: Histogram,
+    /// How long each item had waited in front of the stage.
+    queued: Histogram,
     /// Where work is drawn, and under which name.
     timeline: Option<(Arc<Timeline>, &'static str)>,
 }
@@ -34,8 +40,7 @@ impl Meter {
     pub fn work<T>(&self, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = work();
-        self.working.fetch_add(nanos(start), Ordering::Relaxed);
-        self.items.fetch_add(1, Ordering::Relaxed);
+        self.done(start);
         if let Some((timeline, name)) = &self.timeline {
             timeline.add_here(name, start);
         }
@@ -54,13 +59,35 @@ impl Meter {
     pub async fn working<T>(&self, work: impl Future<Output = T>) -> T {
         let start = Instant::now();
         let result = work.await;
-        self.working.fetch_add(nanos(start), Ordering::Relaxed);
-        self.items.fetch_add(1, Ordering::Relaxed);
+        self.done(start);
         if let Some((timeline, name)) = &self.timeline {
             // A task moves between threads: it is drawn on its stage's line.
             timeline.add(Span { track: (*name).to_owned(), name, start, end: Instant::now() });
         }
         result
+    }
+
+    fn done(&self, start: Instant) {
+        self.working.fetch_add(nanos(start), Ordering::Relaxed);
+        self.items.fetch_add(1, Ordering::Relaxed);
+        self.worked.add(start.elapsed());
+    }
+
+    /// Counts how long an item has waited in front of the stage, which now takes it.
+    pub(crate) fn taken(&self, since: Instant) {
+        self.queued.add(since.elapsed());
+    }
+
+    /// How long items were worked on.
+    #[must_use]
+    pub fn worked(&self) -> HistogramReading {
+        self.worked.reading()
+    }
+
+    /// How long items waited in front of the stage.
+    #[must_use]
+    pub fn queued(&self) -> HistogramReading {
+        self.queued.reading()
     }
 
     /// Awaits `event` and counts its time as waiting.

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cast::CastCounts;
+use crate::live::{Live, Window};
 
 /// Counters that a run moves and anybody may read.
 #[derive(Debug, Default)]
@@ -20,6 +21,7 @@ pub struct Progress {
     short_batches: AtomicU64,
     counts: Mutex<CastCounts>,
     doing: Mutex<String>,
+    pub(crate) window: Window,
 }
 
 /// The counters at one moment.
@@ -67,6 +69,12 @@ impl Progress {
     #[must_use]
     pub fn cast_counts(&self) -> CastCounts {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the stages, storage and memory show now; once the run has ended, what they showed then.
+    #[must_use]
+    pub fn live(&self) -> Live {
+        self.window.live()
     }
 
     /// What the run is doing, in a few words.

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_channel::Sender;
 use futures::{StreamExt, stream};
@@ -78,7 +79,8 @@ async fn read_step(shared: &Shared, admitted: Admitted) -> Result<PreparedStep, 
     };
     let (brick, normalisers) = normalisers(shared, brick, region).await?;
     let context = StepContext::new(step, normalisers, tiles).but(failed);
-    Ok(PreparedStep { context: Arc::new(context), input: Arc::new(StepInput { brick, _lease: input }) })
+    let since = Instant::now();
+    Ok(PreparedStep { since, context: Arc::new(context), input: Arc::new(StepInput { brick, _lease: input }) })
 }
 
 /// Reads the voxels of a step; again if that may help.

@@ -14,6 +14,7 @@ use crate::board::Board;
 use crate::budget::Budget;
 use crate::device::{self, Device, DevicePorts, DeviceThread};
 use crate::fault::{Fault, FaultKind, Faults, Stage};
+use crate::live::Holdings;
 use crate::memory::slots_per_device;
 use crate::meter::{Meters, drawn_on};
 use crate::open::{Opened, input_bytes, normalisers, open, provenance};
@@ -103,6 +104,7 @@ impl Run {
             begun: CancellationToken::new(),
             settled: false,
         };
+        running.progress.window.set_meters(&running.meters);
         (running, self.factories)
     }
 }
@@ -149,6 +151,7 @@ impl Running {
             factories.iter().map(|factory| factory.device()).collect(),
             factories.len() * per_device,
         );
+        self.progress.window.set_queue(3, &channels.batches_out);
         let ports = DevicePorts {
             batches: channels.batches_out,
             returned: channels.returned,
@@ -205,12 +208,14 @@ impl Running {
                 let began = Instant::now();
                 self.begun.cancel();
                 let _watching = self.watch();
+                self.show(&shared);
                 stream(&shared, slots, threads, channels).await;
                 let ended = self.complete(&shared).await;
                 self.report.seconds.stream = began.elapsed().as_secs_f64();
                 self.report.storage_read = shared.reader.counters();
                 self.report.storage_written = shared.writer.counters();
                 self.report.peak_leased_bytes = shared.budget.peak();
+                self.progress.window.settle();
                 ended
             }
             Err(fault) => {
@@ -219,6 +224,20 @@ impl Running {
                 Err(fault)
             }
         }
+    }
+
+    /// Shows what storage and memory hold, as long as there is something to show.
+    fn show(&self, shared: &Arc<Shared>) {
+        let shared = Arc::downgrade(shared);
+        self.progress.window.set_streaming(Box::new(move || {
+            let shared = shared.upgrade()?;
+            Some(Holdings {
+                storage_read: shared.reader.counters(),
+                storage_written: shared.writer.counters(),
+                held_bytes: shared.budget.held(),
+                budget_bytes: shared.budget.bytes(),
+            })
+        }));
     }
 
     /// Completes the outputs if every block of the volume is stored, by whomever.

@@ -64,6 +64,10 @@ pub(crate) async fn stream(shared: &Arc<Shared>, slots: Vec<Slot>, devices: Vec<
     let (finished_in, finished_out) = bounded(FINISHED);
     let (stored_in, stored_out) = bounded(STORED);
     let recording = spawn_record(shared, stored_out);
+    let window = &shared.progress.window;
+    window.set_queue(2, &prepared_out);
+    window.set_queue(4, &flights);
+    window.set_queue(5, &finished_out);
     let mut stages = JoinSet::new();
     spawn(&mut stages, shared, Stage::Read, read::read(Arc::clone(shared), prepared_in));
     spawn(&mut stages, shared, Stage::Batch, batch::batch(Arc::clone(shared), prepared_out, free_out, (batches, home)));

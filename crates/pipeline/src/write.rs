@@ -63,7 +63,8 @@ async fn limited<T, W: Future<Output = Result<(), Fault>>>(
 }
 
 async fn store(shared: &Arc<Shared>, tile: FinishedTile, stored: &Sender<StoredTile>) -> Result<(), Fault> {
-    let FinishedTile { tile, region, values, inverses, lease } = tile;
+    let FinishedTile { since, tile, region, values, inverses, lease } = tile;
+    shared.meters.write.taken(since);
     let _holding = shared.board.hold(Stage::Write, format!("block {region}"));
     let casting = Arc::clone(shared);
     let storing = async {

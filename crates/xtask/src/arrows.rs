@@ -28,6 +28,11 @@ const RULES: &[Rule] = &[
         ours: &["haloflow-engine", "haloflow-geometry", "haloflow-volume"],
         never: &["tch", "clap", "axum"],
     },
+    Rule {
+        package: "haloflow-service",
+        ours: &["haloflow-pipeline", "haloflow-engine", "haloflow-geometry", "haloflow-volume"],
+        never: &["tch", "clap"],
+    },
     Rule { package: "xtask", ours: &[], never: &["tokio", "tch"] },
 ];
 

@@ -4,6 +4,7 @@
 
 mod arrows;
 mod bench;
+mod browser;
 mod demo;
 mod licences;
 mod lint;
@@ -62,5 +63,6 @@ fn run(command: &str, rest: &[String]) -> Result<()> {
 }
 
 fn test(_: &setup::Installed, rest: &[String]) -> Result<()> {
+    browser::ensure()?;
     process::run(process::cargo().args(["test", "--workspace"]).args(rest))
 }

@@ -95,7 +95,7 @@ async fn form(free: Receiver<Slot>, batches: Sender<Batch>, home: Home) {
         let Ok(mut slot) = free.recv().await else { return };
         let values: Vec<f32> = (0..48).map(|i| (i + sequence * 7) as f32).collect();
         write_elements(ElementKind::F32, &values, slot.input.bytes_mut());
-        let batch = Batch { sequence, slot, rows: vec![row(), row()], home: home.clone() };
+        let batch = Batch { since: Instant::now(), sequence, slot, rows: vec![row(), row()], home: home.clone() };
         if batches.send(batch).await.is_err() {
             return;
         }
@@ -215,7 +215,7 @@ async fn a_device_that_hangs_is_left_behind_at_the_deadline() {
     let mut devices = start(factories(vec![hanging]), SLOTS, ports).await.unwrap();
     let (slots, thread) = devices.remove(0).into_parts();
     let slot = slots.into_iter().next().unwrap();
-    batches_in.send(Batch { sequence: 0, slot, rows: vec![row(), row()], home }).await.unwrap();
+    batches_in.send(Batch { since: Instant::now(), sequence: 0, slot, rows: vec![row(), row()], home }).await.unwrap();
     while !batches_in.is_empty() {
         tokio::task::yield_now().await;
     }

@@ -1,0 +1,69 @@
+//! The daemon: who gets in, and what jobs may touch.
+
+use haloflow_tests::daemon::{self, Daemon};
+use haloflow_tests::golden_model;
+use haloflow_tests::scene::Scene;
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+#[test]
+fn a_wrong_token_is_refused_and_the_right_one_is_never_told() {
+    let scene = Scene::empty();
+    for (name, token) in [("token", TOKEN), ("wrong", "fedcba9876543210")] {
+        std::fs::write(scene.path(name), format!("{token}\n")).unwrap();
+    }
+    let daemon = Daemon::of(daemon::command(&scene.path("")).key("--token-file", scene.path("token")));
+    daemon.client("jobs").end().refused(74, &["this daemon wants a token"]);
+    let with = |name: &str| daemon.client("jobs").key("--token-file", scene.path(name)).end();
+    with("wrong").refused(74, &["the token is wrong"]);
+    let _ = with("token").well();
+    daemon.running.signal("TERM");
+    let said = daemon.running.end().well();
+    assert!(!format!("{said:?}").contains(TOKEN));
+}
+
+#[test]
+fn an_address_that_others_reach_wants_a_token() {
+    let scene = Scene::empty();
+    let open = daemon::command(&scene.path("")).keys("--listen 0.0.0.0:0");
+    open.end().refused(64, &["`listen` is 0.0.0.0:0", "there is no token"]);
+    let short = daemon::command(&scene.path("")).variables([("HALOFLOW_TOKEN".to_owned(), "short".to_owned())]);
+    short.end().refused(64, &["HALOFLOW_TOKEN", "at least 16"]);
+    for (key, part) in
+        [("--models /nowhere", "/nowhere"), ("--read data", "is no root"), ("--connections 0", "`connections` is 0")]
+    {
+        daemon::command(&scene.path("")).keys(key).end().refused(64, &[part]);
+    }
+}
+
+#[test]
+fn jobs_stay_within_their_roots() {
+    let (scene, other) = (Scene::new(), Scene::new());
+    std::fs::copy(golden_model("identity"), scene.path("net.pt")).unwrap();
+    std::os::unix::fs::symlink(other.path("in.zarr"), scene.path("link.zarr")).unwrap();
+    let daemon = Daemon::start(&scene.path(""));
+    let tried = |input: std::path::PathBuf, out: std::path::PathBuf, model: std::path::PathBuf| {
+        daemon.client("submit").key("--in", input).key("--out", out).key("--model", model).end()
+    };
+    let [input, out, model] = [scene.path("in.zarr"), scene.path("out.zarr"), golden_model("identity")];
+    let no_read = "may not be read: jobs may read";
+    tried("/etc/passwd".into(), out.clone(), model.clone()).refused(64, &["/etc/passwd", no_read]);
+    tried(scene.path("../../etc/passwd"), out.clone(), model.clone()).refused(64, &["/etc/passwd", no_read]);
+    tried(scene.path("link.zarr"), out.clone(), model.clone()).refused(64, &["in.zarr", no_read]);
+    tried("s3://other/in.zarr".into(), out.clone(), model.clone()).refused(64, &["s3://other/in.zarr", no_read]);
+    tried(input.clone(), other.path("out.zarr"), model).refused(64, &["may not be written: jobs may write"]);
+    tried(input.clone(), out.clone(), scene.path("net.pt")).refused(64, &["net.pt may not be used: a model is code"]);
+    let spec = r#"{"driver":"zarr3","kvstore":{"driver":"file","path":"/etc/x"}}"#;
+    tried(spec.into(), out, golden_model("identity")).refused(64, &["/etc/x", no_read]);
+    assert!(daemon.client("jobs --json").end().well().stdout.contains("\"jobs\": []"));
+    assert!(!scene.path("out.zarr").exists());
+}
+
+#[test]
+fn a_daemon_that_is_not_there_is_told_of() {
+    let scene = Scene::empty();
+    let address = Daemon::start(&scene.path("")).address.clone();
+    let asked = haloflow_tests::binary::Haloflow::of(["jobs"]).key("--server", format!("http://{address}"));
+    asked.end().refused(74, &[address.as_str(), "cannot be reached", "haloflow serve"]);
+    haloflow_tests::binary::Haloflow::of(["jobs", "--server", "nonsense"]).end().refused(64, &["`server` is nonsense"]);
+}
