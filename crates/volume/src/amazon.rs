@@ -76,7 +76,7 @@ pub(crate) async fn amazon(
     let told = |region: Option<String>, told_by| region.map(|name| (name, told_by));
     let told = told(settings.region.clone(), Teller::Spec)
         .or_else(|| told(set(&builder, AmazonS3ConfigKey::Region), Teller::Environment))
-        .or_else(|| told(profile.region, Teller::Profile));
+        .or_else(|| told(profile.region.clone(), Teller::Profile));
     let (name, told_by) = match told {
         Some(told) => told,
         None => ask_region(&client, bucket, endpoint.as_deref()).await,
