@@ -143,9 +143,16 @@ impl Plan {
             let plan = &self.axes()[axis];
             let next = match self.geometry().lattice {
                 Lattice::Volume => {
-                    let stop = within.map_or(usize::MAX, |_| plan.patches_of(&step.tiles[axis]).end);
-                    let next = Some(step.patches[axis].end).filter(|next| *next < stop);
-                    next.and_then(|next| plan.patches().get(next)).map(|patch| patch.start)
+                    let (tile, patch) = (step.tiles[axis].end, step.patches[axis].end);
+                    let here = (patch < plan.patches_of(&step.tiles[axis]).end).then_some(patch);
+                    // The next column computes the patches anew that reach it from this one.
+                    let behind = (within.is_none() && tile < plan.tiles().len())
+                        .then(|| plan.patches_of(&(tile..tile + 1)).start);
+                    here.into_iter()
+                        .chain(behind)
+                        .min()
+                        .and_then(|next| plan.patches().get(next))
+                        .map(|patch| patch.start)
                 }
                 Lattice::Block { .. } => {
                     let next = step.tiles[axis].end;
