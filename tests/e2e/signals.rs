@@ -70,7 +70,7 @@ fn a_signal_before_the_first_block_leaves_no_output() {
 
 #[test]
 fn a_notice_that_the_machine_is_taken_away_stops_a_run_and_the_same_command_goes_on() {
-    let shape = [96; 3];
+    let shape = [128; 3];
     let scene = Scene::of(shape, &with_bright_voxel(shape, [0, 0, 0]));
     let (notice, metrics) = (scene.path("notice"), scene.path("metrics.json"));
     let job = || scene.job().key("--model", own_model("slow")).key("--metrics-json", &metrics).keys("--batch 1");

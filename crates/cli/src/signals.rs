@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::exit;
 
 /// How often it is looked whether a notice has appeared. Machines are taken away half a minute after it, or later.
-const LOOKS: Duration = Duration::from_secs(2);
+const LOOKS: Duration = Duration::from_secs(1);
 
 /// Watches for signals until the runtime ends: the first asks the run to stop, the second ends the process.
 ///

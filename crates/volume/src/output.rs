@@ -131,7 +131,8 @@ impl OutputPlan {
         }
         // After the outputs were found to exist: whoever makes them has made the head before.
         let ledger = Ledger::new(first.location().at(&ledger_folder(&request)));
-        let found = if exist.contains(&true) { Begun::find(&ledger).await? } else { None };
+        let is_there = exist.contains(&true) && !first.location().is_file();
+        let found = if is_there { Begun::find(&ledger).await? } else { None };
         let stale = found.is_some();
         let begun = found.filter(|begun| request.resume && (request.shared || !begun.complete));
         let mut targets = Vec::new();
