@@ -17,7 +17,7 @@ use crate::metrics::{self, Sample};
 use crate::ready::{Stop, ready};
 use crate::settings::Settings;
 use crate::show::{self, Shown};
-use crate::{config, exit, logging, report_files, signals};
+use crate::{config, exit, logging, notice, report_files, signals};
 
 /// Runs the command to its end.
 pub(crate) fn run(command: &RunCommand) -> ExitCode {
@@ -64,7 +64,7 @@ async fn execute(args: RunArgs, bars: &MultiProgress) -> ExitCode {
         return fail(&[format!("signals cannot be watched: {error}")], exit::SOFTWARE);
     }
     if let Some(place) = &args.interruption_notice {
-        signals::watch_notice(place.clone(), Environment::new(std::env::vars()), drain.clone());
+        notice::watch(place.clone(), Environment::new(std::env::vars()), drain.clone());
     }
     let (args, settings) = match ready(args.clone(), &drain).await {
         Ok(ready) => ready,

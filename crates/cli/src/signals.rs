@@ -1,15 +1,9 @@
-//! What asks a run to stop: SIGINT, SIGTERM, SIGHUP (a terminal that is closed), and the notice that the machine is about to be taken away.
+//! The signals that ask a run to stop: SIGINT, SIGTERM, SIGHUP (a terminal that is closed).
 
-use std::time::Duration;
-
-use haloflow_volume::Environment;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::exit;
-
-/// How often it is looked whether a notice has appeared. Machines are taken away half a minute after it, or later.
-const LOOKS: Duration = Duration::from_secs(1);
 
 /// Watches for signals until the runtime ends: the first asks the run to stop, the second ends the process.
 ///
@@ -35,22 +29,4 @@ pub(crate) fn watch(drain: CancellationToken) -> std::io::Result<()> {
         }
     });
     Ok(())
-}
-
-/// Asks the run to stop once something is at `place`, a file or a URL.
-pub(crate) fn watch_notice(place: String, environment: Environment, drain: CancellationToken) {
-    tokio::spawn(async move {
-        let mut looks = tokio::time::interval(LOOKS);
-        loop {
-            looks.tick().await;
-            match haloflow_volume::exists(&place, &environment).await {
-                Ok(true) => {
-                    tracing::warn!("stopping: there is an interruption notice at {place}");
-                    return drain.cancel();
-                }
-                Ok(false) => {}
-                Err(error) => tracing::debug!("`interruption-notice`: {error}"),
-            }
-        }
-    });
 }

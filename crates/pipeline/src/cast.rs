@@ -1,5 +1,6 @@
 //! From f32 to the kind that is stored.
 
+use bytemuck::cast_slice_mut;
 use half::f16;
 use haloflow_volume::{AlignedBytes, Element};
 use serde::Serialize;
@@ -62,10 +63,19 @@ impl CastCounts {
 /// The index of the first value that is NaN or infinite, if such values are to fail.
 pub fn cast(values: &[f32], rules: &Cast) -> Result<(AlignedBytes, CastCounts), usize> {
     let mut bytes = AlignedBytes::zeroed(values.len() * rules.element.size());
+    let counts = cast_to(values, rules, &mut bytes)?;
+    Ok((bytes, counts))
+}
+
+/// As [`cast`], into `bytes`, which are as many as the values need and aligned for their kind.
+///
+/// # Errors
+/// As [`cast`].
+pub fn cast_to(values: &[f32], rules: &Cast, bytes: &mut [u8]) -> Result<CastCounts, usize> {
     let mut counts = CastCounts::default();
     macro_rules! integers {
         ($kind:ty) => {
-            cast_into(values, bytes.as_mut_slice::<$kind>(), rules, &mut counts, |value, counts| {
+            cast_into(values, cast_slice_mut::<_, $kind>(bytes), rules, &mut counts, |value, counts| {
                 let rounded = match rules.rounding {
                     Rounding::NearestEven => value.round_ties_even(),
                     Rounding::Truncate => value,
@@ -78,25 +88,61 @@ pub fn cast(values: &[f32], rules: &Cast) -> Result<(AlignedBytes, CastCounts), 
             })
         };
     }
+    macro_rules! small {
+        ($kind:ty) => {
+            match rules.rounding {
+                Rounding::NearestEven if values.iter().fold(true, |all, value| all & value.is_finite()) => {
+                    let bounds = [<$kind>::MIN, <$kind>::MAX].map(f32::from);
+                    counts = cast_small(values, cast_slice_mut(bytes), bounds, |whole| whole as $kind);
+                    Ok(())
+                }
+                _ => integers!($kind),
+            }
+        };
+    }
     match rules.element {
-        Element::U8 => integers!(u8),
-        Element::I8 => integers!(i8),
-        Element::U16 => integers!(u16),
-        Element::I16 => integers!(i16),
+        Element::U8 => small!(u8),
+        Element::I8 => small!(i8),
+        Element::U16 => small!(u16),
+        Element::I16 => small!(i16),
         Element::U32 => integers!(u32),
         Element::I32 => integers!(i32),
         Element::U64 => integers!(u64),
         Element::I64 => integers!(i64),
-        Element::F16 => cast_into(values, bytes.as_mut_slice::<f16>(), rules, &mut counts, |value, counts| {
+        Element::F16 => cast_into(values, cast_slice_mut::<_, f16>(bytes), rules, &mut counts, |value, counts| {
             let greatest = f16::MAX.to_f32();
             counts.clipped_low += u64::from(value < -greatest);
             counts.clipped_high += u64::from(value > greatest);
             f16::from_f32(value.clamp(-greatest, greatest))
         }),
-        Element::F32 => cast_into(values, bytes.as_mut_slice::<f32>(), rules, &mut counts, |value, _| value),
-        Element::F64 => cast_into(values, bytes.as_mut_slice::<f64>(), rules, &mut counts, |value, _| value.into()),
+        Element::F32 => cast_into(values, cast_slice_mut::<_, f32>(bytes), rules, &mut counts, |value, _| value),
+        Element::F64 => cast_into(values, cast_slice_mut::<_, f64>(bytes), rules, &mut counts, |value, _| value.into()),
     }?;
-    Ok((bytes, counts))
+    Ok(counts)
+}
+
+/// 1.5 x 2^23. Added to an f32 of at most 2^22 it leaves no digits behind the point: the sum is rounded as every sum is, to the nearest,
+/// halves to the even one, and its lowest bits are the whole number.
+const ROUNDER: f32 = 12_582_912.0;
+
+/// Casts finite values to integers of at most sixteen bits, without a branch and without a call, so that a processor does several at a time.
+fn cast_small<T>(values: &[f32], out: &mut [T], [least, greatest]: [f32; 2], narrow: impl Fn(i32) -> T) -> CastCounts {
+    let mut counts = CastCounts::default();
+    // Few enough at a time to count in 32 bits.
+    for (values, out) in values.chunks(1 << 16).zip(out.chunks_mut(1 << 16)) {
+        let [mut low, mut high] = [0_u32; 2];
+        for (&value, out) in values.iter().zip(out) {
+            let sum = value.clamp(least - 1.0, greatest + 1.0) + ROUNDER;
+            let rounded = sum - ROUNDER;
+            low += u32::from(rounded < least);
+            high += u32::from(rounded > greatest);
+            let whole = (rounded.clamp(least, greatest) + ROUNDER).to_bits().cast_signed();
+            *out = narrow(whole - ROUNDER.to_bits().cast_signed());
+        }
+        counts.clipped_low += u64::from(low);
+        counts.clipped_high += u64::from(high);
+    }
+    counts
 }
 
 fn cast_into<T>(

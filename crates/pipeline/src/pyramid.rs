@@ -6,7 +6,7 @@ use haloflow_geometry::{Box3, Zyx};
 use haloflow_volume::{AlignedBytes, Element, Levels, Window};
 use rayon::prelude::*;
 
-use crate::sample::with_samples;
+use crate::sample::{Sample, with_samples};
 
 /// The pyramid of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,14 +129,31 @@ fn greatest<T: Reduce>(values: &[T]) -> T {
 
 /// The range of the finite values that are stored.
 pub(crate) fn window(element: Element, bytes: &[u8]) -> Window {
-    use crate::sample::Sample;
-    with_samples!(element, bytes, voxels => {
-        voxels.par_chunks(1 << 16).map(|part| {
-            let values = part.iter().map(|voxel| f64::from(voxel.to_f32())).filter(|value| value.is_finite());
-            values.map(Window::of).fold(Window::EMPTY, Window::and)
-        }).reduce(|| Window::EMPTY, Window::and)
-    })
+    with_samples!(element, bytes, voxels => window_of(voxels))
 }
+
+fn window_of<T: Sample>(voxels: &[T]) -> Window {
+    if T::TABLE == 0 || voxels.is_empty() {
+        let values = voxels.iter().map(|voxel| f64::from(voxel.to_f32())).filter(|value| value.is_finite());
+        return values.map(Window::of).fold(Window::EMPTY, Window::and);
+    }
+    // Small integers: always finite, and in lanes that a processor compares together.
+    let (mut least, mut greatest) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES]);
+    for voxels in voxels.chunks(LANES) {
+        for ((voxel, least), greatest) in voxels.iter().zip(&mut least).zip(&mut greatest) {
+            let value = voxel.to_f32();
+            *least = if value < *least { value } else { *least };
+            *greatest = if value > *greatest { value } else { *greatest };
+        }
+    }
+    Window {
+        least: least.into_iter().fold(f32::INFINITY, f32::min).into(),
+        greatest: greatest.into_iter().fold(f32::NEG_INFINITY, f32::max).into(),
+    }
+}
+
+/// Values that are compared together.
+const LANES: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -172,6 +189,10 @@ mod tests {
         let all = Window { least: -3.0, greatest: 2.0 };
         assert_eq!(window(Element::F32, bytemuck::cast_slice(&voxels)), all);
         assert_eq!(window(Element::F32, bytemuck::cast_slice(&voxels[..1])), Window::EMPTY);
+        let mut voxels: Vec<i16> = (0..100).collect();
+        (voxels[37], voxels[99]) = (-3, 1000);
+        assert_eq!(window(Element::I16, bytemuck::cast_slice(&voxels)), Window { least: -3.0, greatest: 1000.0 });
+        assert_eq!(window(Element::I16, &AlignedBytes::default()), Window::EMPTY);
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! Runs on Tokio tasks; decoding and statistics run on the CPU pool. In front of it: nothing, it pulls from the plan. Behind it:
 //! a bounded channel. Bounded by byte leases: a step is admitted when its input and the tiles it opens fit into the budget, so
 //! that nothing behind needs to ask for memory.
+//!
+//! The first step is read alone, and whenever one has been read one more is read ahead: all devices wait for the first, and those
+//! behind it would only keep the processors from it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,6 +15,7 @@ use async_channel::Sender;
 use futures::{StreamExt, stream};
 use haloflow_geometry::{Box3, Step, Zyx};
 use haloflow_volume::Brick;
+use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::budget::Lease;
@@ -31,11 +35,24 @@ struct Admitted {
 /// Reads every step of the plan and hands them on in plan order.
 pub(crate) async fn read(shared: Arc<Shared>, out: Sender<PreparedStep>) -> Result<(), Fault> {
     let steps = stream::iter(shared.plan.steps(shared.column)).take_until(shared.drain.clone().cancelled_owned());
-    let admitted = steps.then(|step| admit(Arc::clone(&shared), step));
+    let room = Arc::new(Semaphore::new(1));
+    let admitted = steps.then(|step| {
+        let (shared, room) = (Arc::clone(&shared), Arc::clone(&room));
+        async move {
+            if let Ok(taken) = room.acquire().await {
+                taken.forget();
+            }
+            admit(&shared, step).await
+        }
+    });
     let reading = admitted.map(|admitted| {
-        let shared = Arc::clone(&shared);
+        let (shared, room) = (Arc::clone(&shared), Arc::clone(&room));
         let tasks = shared.tasks.clone();
-        AbortOnDropHandle::new(tasks.spawn(async move { read_step(&shared, admitted).await }))
+        AbortOnDropHandle::new(tasks.spawn(async move {
+            let step = read_step(&shared, admitted).await;
+            room.add_permits(2);
+            step
+        }))
     });
     let mut prepared = std::pin::pin!(reading.buffered(shared.read_ahead));
     while let Some(step) = prepared.next().await {
@@ -47,7 +64,7 @@ pub(crate) async fn read(shared: Arc<Shared>, out: Sender<PreparedStep>) -> Resu
     Ok(())
 }
 
-async fn admit(shared: Arc<Shared>, step: Step) -> Admitted {
+async fn admit(shared: &Shared, step: Step) -> Admitted {
     let input = step.read.voxels() as u64 * shared.input_bytes;
     let opened: Vec<(Zyx, u64)> = shared
         .plan

@@ -4,7 +4,7 @@ use bytemuck::Pod;
 use half::f16;
 
 /// An element kind that a volume is stored in.
-pub(crate) trait Sample: Pod {
+pub(crate) trait Sample: Pod + Send + Sync {
     /// Number of different values if a table of all of them is worth making; 0 otherwise.
     const TABLE: usize = 0;
 

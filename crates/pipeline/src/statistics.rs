@@ -5,6 +5,7 @@
 //! NaN has no rank and infinity no place between two values: both are left out.
 
 use haloflow_volume::Element;
+use rayon::prelude::*;
 
 use crate::sample::{Sample, with_samples};
 
@@ -200,7 +201,7 @@ impl Tally {
         matches!(element, Element::U8 | Element::I8 | Element::U16 | Element::I16)
     }
 
-    /// Counts the values of `data`; `None` if its kind has too many.
+    /// Counts the values of `data`, on all threads of the current pool; `None` if its kind has too many.
     #[must_use]
     pub fn of(data: &Voxels<'_>) -> Option<Self> {
         with_samples!(data.element, data.bytes, samples => Self::of_samples(samples))
@@ -210,11 +211,14 @@ impl Tally {
         if T::TABLE == 0 {
             return None;
         }
-        let mut counts = vec![0_u64; T::TABLE];
-        for sample in samples {
-            counts[sample.index()] += 1;
-        }
-        Some(Self { values: (0..T::TABLE).map(|index| T::at(index).to_f32()).collect(), counts })
+        let values = (0..T::TABLE).map(|index| T::at(index).to_f32()).collect();
+        let none = || Self { values: Vec::new(), counts: vec![0; T::TABLE] };
+        let parts = samples.par_chunks(PART).map(|part| Self { values: Vec::new(), counts: counts(part) });
+        let all = parts.reduce(none, |mut all, part| {
+            all.merge(&part);
+            all
+        });
+        Some(Self { values, ..all })
     }
 
     /// Adds what was counted in other data of the same kind.
@@ -223,6 +227,22 @@ impl Tally {
             *sum += part;
         }
     }
+}
+
+/// Voxels that are counted in one go; so few that 32 bits hold their number.
+const PART: usize = 1 << 20;
+
+/// How often each value of the table stands in at most [`PART`] samples. Neighbours are often equal, and are counted in two tables in
+/// turn, so that one need not wait for the other.
+fn counts<T: Sample>(samples: &[T]) -> Vec<u64> {
+    let (mut even, mut odd) = (vec![0_u32; T::TABLE], vec![0_u32; T::TABLE]);
+    let pairs = samples.chunks_exact(2);
+    pairs.remainder().iter().for_each(|last| even[last.index()] += 1);
+    for pair in pairs {
+        even[pair[0].index()] += 1;
+        odd[pair[1].index()] += 1;
+    }
+    even.iter().zip(&odd).map(|(&even, &odd)| u64::from(even) + u64::from(odd)).collect()
 }
 
 impl Visit for Tally {

@@ -60,6 +60,8 @@ pub(crate) async fn stream(shared: &Arc<Shared>, slots: Vec<Slot>, devices: Vec<
         // The channel has room for every slot.
         drop(free_in.try_send(slot));
     }
+    // Slots that nobody needs any more stay there to the end: to give pinned memory back waits for the device, and merging would wait too.
+    let unused = free_out.clone();
     let (prepared_in, prepared_out) = bounded(PREPARED);
     let (finished_in, finished_out) = bounded(FINISHED);
     let (stored_in, stored_out) = bounded(STORED);
@@ -84,6 +86,7 @@ pub(crate) async fn stream(shared: &Arc<Shared>, slots: Vec<Slot>, devices: Vec<
         drop(flight);
     }
     recorded(shared, recording).await;
+    drop(unused);
     shared.tasks.close();
     if tokio::time::timeout(GRACE, shared.tasks.wait()).await.is_err() {
         tracing::error!("a batch is still on its device {GRACE:?} after the run has ended; it is left behind");

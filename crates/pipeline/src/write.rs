@@ -9,12 +9,12 @@ use async_channel::{Receiver, Sender};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use haloflow_geometry::{Box3, Zyx, number};
-use haloflow_volume::{AlignedBytes, Written};
+use haloflow_volume::{AlignedBytes, Window, Written};
 use rayon::prelude::*;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::after;
-use crate::cast::{CastCounts, cast};
+use crate::cast::{CastCounts, cast_to};
 use crate::fault::{Fault, FaultKind, Stage};
 use crate::messages::{FinishedTile, StoredTile};
 use crate::meter::Meter;
@@ -70,20 +70,19 @@ async fn store(shared: &Arc<Shared>, tile: FinishedTile, stored: &Sender<StoredT
     let storing = async {
         let told = |error| Fault::volume(Stage::Write, &error).at(format!("block {region}"));
         let work = move || {
-            let (channels, counts) = finalise(&casting, region, values, &inverses)?;
-            let windows: Vec<_> = channels.iter().map(|bytes| window(casting.cast.element, bytes)).collect();
+            let (channels, seen) = finalise(&casting, region, values, &inverses)?;
             let coarser = levels(&casting, region, &channels);
-            Ok((channels, counts, windows, coarser))
+            Ok((channels, seen, coarser))
         };
-        let (channels, counts, windows, coarser) = shared.cpu.run(work).await.map_err(told)??;
+        let (channels, seen, coarser) = shared.cpu.run(work).await.map_err(told)??;
         let levels = std::iter::once((region, channels)).chain(coarser);
         let levels: Vec<_> = levels.map(|(region, channels)| (region, Arc::new(channels))).collect();
         let written = put(shared, &levels).await.map_err(|fault| fault.at(format!("block {region}")))?;
-        Ok((written, counts, windows))
+        Ok((written, seen))
     };
     let stored_as: Result<_, Fault> = shared.meters.write.working(storing).await;
     drop(lease);
-    let (written, counts, windows) = match stored_as {
+    let (written, seen) = match stored_as {
         Ok(stored_as) => stored_as,
         Err(fault) if fault.kind == FaultKind::Transient && shared.quarantine.admits(&fault) => {
             return shared.quarantine.set_aside(region, &fault);
@@ -92,8 +91,11 @@ async fn store(shared: &Arc<Shared>, tile: FinishedTile, stored: &Sender<StoredT
     };
     // The plan has no more tiles than fit. Nobody listens any more only if the record has failed, which is the run's fault then.
     let record = written.record(number(shared.plan.tiles(), tile) as u32);
+    let windows = seen.iter().map(|of_channel| of_channel.window).collect();
     let _ = stored.send(StoredTile { record, windows }).await;
     shared.quarantine.stored();
+    let mut counts = CastCounts::default();
+    seen.iter().for_each(|of_channel| counts.add(&of_channel.counts));
     shared.progress.tile_stored(region.voxels(), &counts);
     Ok(())
 }
@@ -135,33 +137,53 @@ fn levels(shared: &Shared, region: Box3, channels: &[AlignedBytes]) -> Vec<(Box3
     coarser
 }
 
-/// The channels of a tile in the stored kind.
+/// Voxels that are finished in one go: so few that they stay in a processor's own cache from step to step.
+const PIECE: usize = 1 << 15;
+
+/// What was seen of the voxels that are stored.
+#[derive(Clone, Copy)]
+struct Seen {
+    counts: CastCounts,
+    window: Window,
+}
+
+impl Seen {
+    const NOTHING: Self =
+        Self { counts: CastCounts { clipped_low: 0, clipped_high: 0, nonfinite: 0 }, window: Window::EMPTY };
+
+    fn and(mut self, other: Self) -> Self {
+        self.counts.add(&other.counts);
+        Self { window: self.window.and(other.window), ..self }
+    }
+}
+
+/// The channels of a tile in the stored kind, and what was seen of each. Runs on all threads of the current pool.
 fn finalise(
     shared: &Shared,
     region: Box3,
     mut values: AlignedBytes,
     inverses: &[Affine],
-) -> Result<(Vec<AlignedBytes>, CastCounts), Fault> {
-    let voxels = region.voxels();
-    let channels: Vec<(AlignedBytes, CastCounts)> = values
-        .as_mut_slice::<f32>()
-        .par_chunks_mut(voxels)
-        .zip(inverses)
-        .enumerate()
-        .map(|(channel, (values, &inverse))| {
+) -> Result<(Vec<AlignedBytes>, Vec<Seen>), Fault> {
+    let (voxels, element) = (region.voxels(), shared.cast.element);
+    let channels = values.as_mut_slice::<f32>().par_chunks_mut(voxels).zip(inverses).enumerate();
+    let finished = channels.map(|(channel, (values, &inverse))| {
+        let mut bytes = AlignedBytes::zeroed(voxels * element.size());
+        let pieces = values.par_chunks_mut(PIECE).zip(bytes.par_chunks_mut(PIECE * element.size())).enumerate();
+        let seen = pieces.map(|(piece, (values, bytes))| {
             if inverse != Affine::IDENTITY {
                 values.iter_mut().for_each(|value| *value = inverse.apply(*value));
             }
             after::apply(&shared.after, values);
-            cast(values, &shared.cast).map_err(|index| not_finite(region, channel, values[index], index))
-        })
-        .collect::<Result<_, Fault>>()?;
-    let mut counts = CastCounts::default();
-    let channels = channels.into_iter().map(|(channel, of_channel)| {
-        counts.add(&of_channel);
-        channel
+            let counts =
+                cast_to(values, &shared.cast, bytes).map_err(|index| (piece * PIECE + index, values[index]))?;
+            Ok(Seen { counts, window: window(element, bytes) })
+        });
+        // Of several values that are no number the first is named: the left side is always in front.
+        let all = seen.reduce(|| Ok(Seen::NOTHING), |front, back| Ok(front?.and(back?)));
+        let all = all.map_err(|(index, value)| not_finite(region, channel, value, index))?;
+        Ok((bytes, all))
     });
-    Ok((channels.collect(), counts))
+    Ok(finished.collect::<Result<Vec<_>, Fault>>()?.into_iter().unzip())
 }
 
 fn not_finite(region: Box3, channel: usize, value: f32, index: usize) -> Fault {

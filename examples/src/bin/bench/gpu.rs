@@ -2,6 +2,7 @@
 //! from a local disk and through an S3 server on loopback.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -36,16 +37,19 @@ pub(crate) struct Arguments {
     /// Patches per batch.
     #[arg(long, default_value_t = 64)]
     batch: usize,
-    /// The most memory that a run may have.
+    /// The most memory that a run on one device may have.
     #[arg(long, default_value = "4GiB")]
     memory: String,
+    /// The most memory that the runs which are compared over the number of devices may have, all the same.
+    #[arg(long, default_value = "8GiB")]
+    scaling_memory: String,
     /// Runs whose name does not contain this are left out.
     #[arg(long, default_value = "")]
     only: String,
     /// Where the volumes lie; unset is the system's folder for temporary files.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Writes the figures to this file too.
+    /// Writes the figures to this file too, and the trace of every run beside it.
     #[arg(long)]
     json: Option<PathBuf>,
 }
@@ -111,8 +115,16 @@ struct Row {
     start_seconds: f64,
     volume_megavoxels_per_second: f64,
     patch_megavoxels_per_second: f64,
+    /// Voxels of all patches over voxels of the volume.
+    redundancy: f64,
     /// The bare module's time for as many batches over the run's.
     over_bare: f64,
+    /// The part of the time in which a device computed, by its own clock.
+    busy: f64,
+    /// The time of the same run on one device over this one's.
+    over_one: Option<f64>,
+    /// Whether the bytes of the output are those of the same form's and lattice's first run.
+    same_bytes: bool,
     cpu_user_seconds: f64,
     cpu_system_seconds: f64,
     peak_resident_gib: f64,
@@ -154,13 +166,31 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         );
         bench.bare.insert(form, milliseconds);
     }
-    let mut rows = Vec::new();
-    for (form, cut, s3, count) in plan(devices) {
-        let count_name = if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") };
-        let name = format!("{}, {}, {}, {count_name}", form.name(), cut.name(), if s3 { "S3" } else { "disk" });
+    let mut rows: Vec<Row> = Vec::new();
+    let mut outputs: BTreeMap<(Form, &str), u64> = BTreeMap::new();
+    let mut alone: BTreeMap<(&str, bool), f64> = BTreeMap::new();
+    for Case { form, cut, s3, count, scaling } in plan(devices) {
+        let memory = if scaling { &bench.arguments.scaling_memory } else { &bench.arguments.memory };
+        let name = format!(
+            "{}, {}, {}, {count} GPU{}, {memory}",
+            form.name(),
+            cut.name(),
+            if s3 { "S3" } else { "disk" },
+            if count == 1 { "" } else { "s" }
+        );
         if name.contains(&bench.arguments.only) {
-            match bench.whole(name.clone(), form, cut, s3, count) {
-                Ok(row) => rows.push(row),
+            match bench.whole(name.clone(), (form, cut, s3, count), memory) {
+                Ok(mut row) => {
+                    let output = bench.folder.path().join(BUCKET).join("out.ome.zarr").join("0");
+                    let digest = digest(&output)?;
+                    row.same_bytes = *outputs.entry((form, cut.name())).or_insert(digest) == digest;
+                    if scaling {
+                        let one = *alone.entry((cut.name(), s3)).or_insert(row.seconds);
+                        row.over_one = (count > 1).then_some(one / row.seconds);
+                    }
+                    println!("{name}: {:.2} s", row.seconds);
+                    rows.push(row);
+                }
                 // One row that fails must not cost the others.
                 Err(error) => println!("{name}: FAILED: {error:#}"),
             }
@@ -176,14 +206,30 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The runs: every form once, and the package with every lattice, store and number of devices.
-fn plan(devices: usize) -> Vec<(Form, Cut, bool, usize)> {
-    let mut runs = vec![(Form::TorchScript, Cut::Block, false, 1), (Form::PackageInGraph, Cut::Block, false, 1)];
-    let counts = std::iter::successors(Some(1), |count| Some(count * 2)).take_while(|count| *count <= devices);
-    for count in counts {
-        for s3 in [false, true] {
-            runs.extend([Cut::Block, Cut::Volume].map(|cut| (Form::Package, cut, s3, count)));
-        }
+/// One run.
+struct Case {
+    form: Form,
+    cut: Cut,
+    s3: bool,
+    /// Devices.
+    count: usize,
+    /// Whether it is one of those that are compared over the number of devices.
+    scaling: bool,
+}
+
+/// The runs: on one device every form, and the package with every lattice and store; then the package on one device, two, four and so on.
+fn plan(devices: usize) -> Vec<Case> {
+    let everywhere = |count, scaling| {
+        [false, true].into_iter().flat_map(move |s3| {
+            [Cut::Block, Cut::Volume].map(|cut| Case { form: Form::Package, cut, s3, count, scaling })
+        })
+    };
+    let forms = [Form::TorchScript, Form::PackageInGraph];
+    let forms = forms.map(|form| Case { form, cut: Cut::Block, s3: false, count: 1, scaling: false });
+    let mut runs: Vec<Case> = forms.into_iter().chain(everywhere(1, false)).collect();
+    if devices > 1 {
+        let counts = std::iter::successors(Some(1), |count| Some(count * 2)).take_while(|count| *count <= devices);
+        runs.extend(counts.flat_map(|count| everywhere(count, true)));
     }
     runs
 }
@@ -212,8 +258,12 @@ impl Bench {
     }
 
     /// A run of the program.
-    fn whole(&self, name: String, form: Form, cut: Cut, s3: bool, devices: usize) -> Result<Row> {
+    fn whole(&self, name: String, (form, cut, s3, devices): (Form, Cut, bool, usize), memory: &str) -> Result<Row> {
         let metrics = self.folder.path().join("metrics.json");
+        let trace = match &self.arguments.json {
+            Some(json) => json.with_file_name(format!("{}.trace.json", name.replace(", ", "-").replace(' ', "_"))),
+            None => self.folder.path().join("trace.json"),
+        };
         let place = |volume: &str| match s3 {
             true => format!("s3://{BUCKET}/{volume}"),
             false => self.folder.path().join(BUCKET).join(volume).display().to_string(),
@@ -236,18 +286,20 @@ impl Bench {
             .args(["--in", &place("in.ome.zarr"), "--out", &place("out.ome.zarr")])
             .arg("--model")
             .arg(&self.arguments.bundle);
-        program.args(["--batch", &self.arguments.batch.to_string(), "--memory", &self.arguments.memory]);
+        program.args(["--batch", &self.arguments.batch.to_string(), "--memory", memory]);
         program.arg("--devices").args((0..devices).map(|device| format!("cuda:{device}")));
-        program.args(cut.flags()).args(form.flags()).arg("--metrics-json").arg(&metrics);
+        program.args(cut.flags()).args(form.flags()).arg("--metrics-json").arg(&metrics).arg("--trace").arg(&trace);
         let ended = program.envs(self.server.variables()).output().context("the program cannot be started")?;
         if !ended.status.success() {
             bail!("{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr).trim());
         }
         let report: Value = serde_json::from_slice(&std::fs::read(&metrics)?)?;
-        self.row(name, form, devices, &report).context("the report lacks a figure")
+        let trace: Value = serde_json::from_slice(&std::fs::read(&trace)?)?;
+        let computed = computed(&trace).context("the trace lacks the device's spans")?;
+        self.row(name, form, (devices, computed), &report).context("the report lacks a figure")
     }
 
-    fn row(&self, name: String, form: Form, devices: usize, report: &Value) -> Option<Row> {
+    fn row(&self, name: String, form: Form, (devices, computed): (usize, f64), report: &Value) -> Option<Row> {
         let figure = |group: &str, key: &str| report[group][key].as_f64();
         let seconds = figure("seconds", "stream")?;
         let patches = figure("work", "patches")?;
@@ -258,6 +310,10 @@ impl Bench {
             start_seconds: figure("seconds", "total")? - seconds,
             volume_megavoxels_per_second: report["voxels_per_second"].as_f64()? / 1e6,
             patch_megavoxels_per_second: patches * PATCH.pow(3) as f64 / seconds / 1e6,
+            redundancy: patches * PATCH.pow(3) as f64 / self.arguments.size.pow(3) as f64,
+            busy: computed / devices as f64 / seconds,
+            over_one: None,
+            same_bytes: false,
             over_bare: batches * self.bare.get(&form)? / 1e3 / devices as f64 / seconds,
             cpu_user_seconds: figure("cpu_seconds", "user")?,
             cpu_system_seconds: figure("cpu_seconds", "system")?,
@@ -285,20 +341,61 @@ fn bytes_under(folder: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
+/// Seconds that devices computed, all together.
+fn computed(trace: &Value) -> Option<f64> {
+    let spans = trace["traceEvents"].as_array()?.iter().filter(|event| event["name"] == "compute");
+    let micros: Vec<f64> = spans.map(|span| span["dur"].as_f64()).collect::<Option<_>>()?;
+    (!micros.is_empty()).then(|| micros.iter().sum::<f64>() / 1e6)
+}
+
+/// What stands in a folder: names and bytes.
+fn digest(folder: &Path) -> Result<u64> {
+    let mut entries: Vec<PathBuf> =
+        std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    entries.sort();
+    let mut hasher = std::hash::DefaultHasher::new();
+    for entry in entries {
+        entry.file_name().hash(&mut hasher);
+        if entry.is_dir() {
+            digest(&entry)?.hash(&mut hasher);
+        } else {
+            std::fs::read(&entry)?.hash(&mut hasher);
+        }
+    }
+    Ok(hasher.finish())
+}
+
 fn table(rows: &[Row]) -> String {
     let mut lines = vec![format!(
-        "{:<42}{:>8}{:>8}{:>9}{:>9}{:>8}{:>7}{:>7}{:>7}{:>7}",
-        "run", "seconds", "start", "Mvox/s", "patch", "bare", "user", "system", "GiB", "read"
+        "{:<50}{:>8}{:>7}{:>9}{:>9}{:>7}{:>7}{:>7}{:>7}{:>7}{:>7}{:>7}{:>7}{:>7}",
+        "run",
+        "seconds",
+        "start",
+        "Mvox/s",
+        "patch",
+        "factor",
+        "bare",
+        "busy",
+        "one",
+        "same",
+        "user",
+        "system",
+        "GiB",
+        "read"
     )];
     lines.extend(rows.iter().map(|row| {
         format!(
-            "{:<42}{:>8.2}{:>8.2}{:>9.1}{:>9.1}{:>8.3}{:>7.1}{:>7.1}{:>7.2}{:>7.3}",
+            "{:<50}{:>8.2}{:>7.2}{:>9.1}{:>9.1}{:>7.3}{:>7.3}{:>7.3}{:>7}{:>7}{:>7.1}{:>7.1}{:>7.2}{:>7.3}",
             row.name,
             row.seconds,
             row.start_seconds,
             row.volume_megavoxels_per_second,
             row.patch_megavoxels_per_second,
+            row.redundancy,
             row.over_bare,
+            row.busy,
+            row.over_one.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+            if row.same_bytes { "yes" } else { "NO" },
             row.cpu_user_seconds,
             row.cpu_system_seconds,
             row.peak_resident_gib,
@@ -306,8 +403,10 @@ fn table(rows: &[Row]) -> String {
         )
     }));
     lines.push(
-        "\nseconds: first read to last write; start: all before; Mvox/s of the volume and of its patches; bare: the bare module's time \
-         for as many batches, over the run's; user, system: CPU seconds; GiB: most memory resident; read: bytes read over bytes stored"
+        "\nseconds: first read to last write; start: all before; Mvox/s of the volume and of its patches; factor: voxels of the patches over \
+         voxels of the volume; bare: the bare module's time for as many batches, over the run's; busy: the part of the time in which a device \
+         computed; one: the time on one device over this; same: whether the output's bytes are those of the first run in this form and lattice; \
+         user, system: CPU seconds; GiB: most memory resident; read: bytes read over bytes stored"
             .to_owned(),
     );
     lines.join("\n")
