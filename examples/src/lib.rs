@@ -3,5 +3,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod faults;
+mod files;
 pub mod s3;
 pub mod volume;

@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::faults::{Ended, Fault, Faults, Script, SharedFaults, is_of_body, maim, shift};
+use crate::files::SwiftFiles;
 
 const ACCESS_KEY: &str = "haloflow-test-key";
 const SECRET_KEY: &str = "haloflow-test-secret";
@@ -72,7 +73,16 @@ impl S3Server {
     /// # Errors
     /// If the bucket's folder cannot be made, or the system gives no port or no thread.
     pub fn start(root: impl AsRef<Path>, bucket: &str) -> Result<Self> {
-        Self::serve(root.as_ref(), bucket, None)
+        Self::serve(root.as_ref(), bucket, None, false)
+    }
+
+    /// As [`start`](Self::start), on as many threads as there are processors and with objects read whole: so that a benchmark does not
+    /// measure the server.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_swift(root: impl AsRef<Path>, bucket: &str) -> Result<Self> {
+        Self::serve(root.as_ref(), bucket, None, true)
     }
 
     /// As [`start`](Self::start), with requests that fail as `script` wants it.
@@ -80,16 +90,19 @@ impl S3Server {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_faulty(root: impl AsRef<Path>, bucket: &str, script: Box<Script>) -> Result<Self> {
-        Self::serve(root.as_ref(), bucket, Some(Arc::new(Faults::new(script))))
+        Self::serve(root.as_ref(), bucket, Some(Arc::new(Faults::new(script))), false)
     }
 
-    fn serve(root: &Path, bucket: &str, faults: SharedFaults) -> Result<Self> {
+    fn serve(root: &Path, bucket: &str, faults: SharedFaults, swift: bool) -> Result<Self> {
         let folder = root.join(bucket);
         std::fs::create_dir_all(&folder).with_context(|| format!("the bucket {} cannot be made", folder.display()))?;
         let files = s3s_fs::FileSystem::new(root);
         let files =
             files.map_err(|error| anyhow::anyhow!("the folder {} cannot be served: {error:?}", root.display()))?;
-        let mut service = S3ServiceBuilder::new(files);
+        let mut service = match swift {
+            true => S3ServiceBuilder::new(SwiftFiles::new(root.to_owned(), files)),
+            false => S3ServiceBuilder::new(files),
+        };
         service.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
         let counts = Arc::new(Counts::default());
         let service = Counted { inner: service.build(), counts: Arc::clone(&counts), faults: faults.clone() };
@@ -98,7 +111,11 @@ impl S3Server {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("the S3 server found no free port")?;
         listener.set_nonblocking(true).context("the S3 server's port cannot be used")?;
         let address = listener.local_addr().context("the S3 server's port is not known")?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().thread_name("s3-files").build();
+        let mut runtime = match swift {
+            true => tokio::runtime::Builder::new_multi_thread(),
+            false => tokio::runtime::Builder::new_current_thread(),
+        };
+        let runtime = runtime.enable_all().thread_name("s3-files").build();
         let runtime = runtime.context("the S3 server's runtime cannot be started")?;
         let stop = CancellationToken::new();
         let stopped = stop.clone();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::ended::Ended;
 
 /// A run that takes longer than this hangs.
-const LONGEST: Duration = Duration::from_secs(120);
+const LONGEST: Duration = Duration::from_secs(300);
 /// The same where Python exports or compiles.
 const LONGEST_WITH_PYTHON: Duration = Duration::from_secs(900);
 

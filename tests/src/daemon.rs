@@ -12,7 +12,7 @@ use crate::ended::Ended;
 use crate::golden;
 
 /// An answer that takes longer than this hangs.
-const LONGEST: Duration = Duration::from_secs(120);
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// A daemon that listens. It is killed if the test drops it.
 #[derive(Debug)]

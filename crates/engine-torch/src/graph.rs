@@ -45,6 +45,11 @@ impl Graph {
         Ok(self.output.shallow_clone())
     }
 
+    /// The input buffer.
+    pub(crate) const fn input(&self) -> &Tensor {
+        &self.input
+    }
+
     /// Runs the model on what is in the input buffer.
     pub(crate) fn replay(&self) -> Result<(), Cause> {
         Ok(self.work.replay()?)

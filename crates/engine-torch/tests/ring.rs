@@ -104,7 +104,7 @@ fn every_step_of_every_batch_is_on_the_time_line() {
 #[test]
 fn bare_runs_and_copies_are_timed_one_by_one() {
     let mut bench = DeviceBench::new(&options(golden("identity"))).unwrap();
-    assert_eq!(bench.bare(3).unwrap().len(), 3);
+    assert_eq!(bench.bare(&vec![0; bench.spec().batch * bench.spec().input_row_bytes()], 3).unwrap().len(), 3);
     let mut slot = bench.engine().allocate().unwrap();
     let [up, down] = bench.copies(&mut slot, 4).unwrap();
     assert_eq!((up.len(), down.len()), (4, 4));

@@ -72,11 +72,14 @@ pub(crate) fn split(total: u64, demand: &Demand<'_>) -> Result<(Column, MemorySp
             .map(|(column, cache, need)| (column, finish(total, demand, column, cache, need)))
             .ok_or_else(|| too_little(total, slots, demand, demand.plan.need(NARROWEST, &footprint)));
     }
-    // Room beyond the need lets reading run ahead: better a column that leaves as much again.
-    for ahead in [2, 1] {
+    // Room beyond the need lets reading run ahead: better a column that leaves half as much again.
+    for spare in [half_spare as fn(u64) -> u64, |room| room] {
         for column in candidates(demand, rest / 2) {
             let cache = kept(demand, column).min(rest / 2);
-            if let Some(need) = demand.plan.need_within(column, &footprint, (rest - cache) / ahead) {
+            if let Some(need) = demand.plan.need_within(column, &footprint, spare(rest - cache)) {
+                // What columns share is kept from one to the next if there is room for that too.
+                let shared = cache + Reuse::of(demand, column).across;
+                let cache = if need <= half_spare(rest.saturating_sub(shared)) { shared } else { cache };
                 return Ok((column, finish(total, demand, column, cache, need)));
             }
         }
@@ -89,6 +92,11 @@ pub(crate) fn split(total: u64, demand: &Demand<'_>) -> Result<(Column, MemorySp
         }
     }
     Err(too_little(total, slots, demand, demand.plan.need(NARROWEST, &footprint)))
+}
+
+/// The most that may be needed of `room` if half as much again is to be left.
+const fn half_spare(room: u64) -> u64 {
+    room / 3 * 2
 }
 
 /// In the block lattice every column computes the same patches, so that column and cache are chosen by what has to be read: the least

@@ -295,7 +295,7 @@ impl Running {
         let (values, resources) = (&self.settings.values, &self.settings.resources);
         let per_step = plan.steps(column).next().map_or(1, |step| step.len());
         let feeding = resources.threads.get().min(FEEDING * self.report.devices.len());
-        let feed = CpuPool::named("haloflow-feed", NonZeroUsize::new(feeding).unwrap_or(NonZeroUsize::MIN));
+        let feed = CpuPool::urgent("haloflow-feed", NonZeroUsize::new(feeding).unwrap_or(NonZeroUsize::MIN));
         Ok(Arc::new(Shared {
             column,
             forgets: memory.forgets,

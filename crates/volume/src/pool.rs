@@ -17,22 +17,28 @@ pub struct CpuPool {
 }
 
 impl CpuPool {
-    /// Starts a pool of `threads` threads.
+    /// Starts a pool of `threads` threads for work that takes long. Where processors are few they step back behind the process's other threads,
+    /// which somebody waits for.
     ///
     /// # Errors
     /// `Internal` if the operating system gives no threads.
     pub fn new(threads: NonZeroUsize) -> Result<Self, VolumeError> {
-        Self::named("haloflow-cpu", threads)
+        Self::start("haloflow-cpu", threads, step_back)
     }
 
-    /// As [`new`](Self::new), with another name for its threads.
+    /// Starts a pool of `threads` threads named `name` for work that somebody waits for.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn named(name: &'static str, threads: NonZeroUsize) -> Result<Self, VolumeError> {
+    pub fn urgent(name: &'static str, threads: NonZeroUsize) -> Result<Self, VolumeError> {
+        Self::start(name, threads, || ())
+    }
+
+    fn start(name: &'static str, threads: NonZeroUsize, begin: fn()) -> Result<Self, VolumeError> {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads.get())
             .thread_name(move |index| format!("{name}-{index}"))
+            .start_handler(move |_| begin())
             .build()
             .map_err(|error| {
                 VolumeError::internal(format!("cannot start a pool of {threads} threads: {error}")).with_source(error)
@@ -66,6 +72,20 @@ impl CpuPool {
             }
             Err(_) => Err(VolumeError::internal("the CPU pool ended before its work was done")),
         }
+    }
+}
+
+/// How far threads of long work step back: a processor that is wanted by one of them and by another thread is the other's for three quarters
+/// of the time.
+#[cfg(target_os = "linux")]
+const NICENESS: i32 = 5;
+
+/// Lowers the priority of this thread. Only Linux has one for each thread, and only it is asked.
+fn step_back() {
+    #[cfg(target_os = "linux")]
+    if let Ok(now) = rustix::process::getpriority_process(None) {
+        // It works as well without.
+        let _ = rustix::process::setpriority_process(None, now + NICENESS);
     }
 }
 

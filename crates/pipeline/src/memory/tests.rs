@@ -237,3 +237,16 @@ fn a_cell_is_done_with_in_a_column_when_no_later_step_of_it_reads_it() {
         }
     }
 }
+
+#[test]
+fn columns_of_the_volume_lattice_keep_what_they_share() {
+    for (volume, memory, most) in [([1024; 3], 3072, 1.0), ([1024; 3], 4096, 1.0), ([2048; 3], 8192, 1.13)] {
+        let plan = plan(volume, 128, 64, Lattice::Volume);
+        let spec = spec(&plan, 64);
+        let given =
+            split(memory * MIB, &Demand { unit: [128; 3], transfer: 512 * MIB, ..demand(&plan, &spec, 3) }).unwrap();
+        let times = fetched(&plan, 128, 2, given);
+        println!("{volume:?}, {memory} MiB: {times:.3}, column {:?}, {:?}", given.0, given.1);
+        assert!(times <= most, "{times}");
+    }
+}

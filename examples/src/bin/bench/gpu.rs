@@ -8,17 +8,21 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use half::f16;
 use haloflow_engine::ElementKind;
 use haloflow_engine_torch::{CompiledForm, DeviceBench, TorchDevice, TorchOptions, cuda_devices};
 use haloflow_examples::s3::S3Server;
+use haloflow_geometry::Box3;
 use haloflow_volume::CpuPool;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::synthetic::{Synthetic, gamma};
+use crate::synthetic::{Synthetic, gamma, voxels};
 
 const BUCKET: &str = "bench";
 const PATCH: usize = 64;
+/// What becomes 0 and 1 in the volume lattice; the blocks' own percentiles differ little from it.
+const BOUNDS: [f32; 2] = [0.0, 500.0];
 /// Batches of the bare module that are not measured, and that are.
 const BARE: (usize, usize) = (5, 40);
 
@@ -150,7 +154,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         return Ok(());
     }
     let folder = tempfile::tempdir_in(arguments.dir.clone().unwrap_or_else(std::env::temp_dir))?;
-    let server = S3Server::start(folder.path(), BUCKET)?;
+    let server = S3Server::start_swift(folder.path(), BUCKET)?;
     let input = folder.path().join(BUCKET).join("in.ome.zarr");
     let cpu = CpuPool::new(std::thread::available_parallelism()?)?;
     let volume = Synthetic { size: arguments.size, chunk: [128; 3], voxel: gamma };
@@ -251,10 +255,19 @@ impl Bench {
             ..TorchOptions::new(module, TorchDevice::Cuda(0), self.arguments.batch, [PATCH; 3])
         };
         let (warm_up, measured) = BARE;
+        let batch = self.batch();
         // The device's memory is free again when its thread has ended.
-        let bare = std::thread::spawn(move || DeviceBench::new(&options)?.bare(warm_up + measured));
+        let bare = std::thread::spawn(move || DeviceBench::new(&options)?.bare(&batch, warm_up + measured));
         let times = bare.join().ok().context("the device's thread panicked")??;
         Ok(times[warm_up..].iter().sum::<f64>() / measured as f64)
+    }
+
+    /// A batch as the runs have them: patches of the volume, normalised.
+    fn batch(&self) -> Vec<u8> {
+        let [low, high] = BOUNDS;
+        let rows = Box3::of_shape([self.arguments.batch * PATCH, PATCH, PATCH]);
+        let normalised = |voxel: u16| f16::from_f32(((f32::from(voxel) - low) / (high - low)).clamp(0.0, 5.0));
+        bytemuck::cast_slice(&voxels(rows, gamma).into_iter().map(normalised).collect::<Vec<f16>>()).to_vec()
     }
 
     /// A run of the program.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
-use haloflow_engine::Timeline;
+use haloflow_engine::{Timeline, fill_fixed};
 use haloflow_engine_torch::{DeviceBench, TorchOptions};
 use serde::Serialize;
 
@@ -105,7 +105,9 @@ pub(crate) fn measure(
 fn of_device(bench: &mut DeviceBench, options: &TorchOptions, batches: usize, slots: usize) -> Result<DeviceFigures> {
     // Before and after, since a card grows warm and slows down.
     let before = ring(bench, batches, slots)?;
-    let mut bare = bench.bare(WARM_UP + batches)?.split_off(WARM_UP);
+    let mut input = vec![0; bench.spec().batch * bench.spec().input_row_bytes()];
+    fill_fixed(bench.spec().input, 0, &mut input);
+    let mut bare = bench.bare(&input, WARM_UP + batches)?.split_off(WARM_UP);
     let after = ring(bench, batches, slots)?;
     let mut slot = bench.engine().allocate()?;
     let [upload, download] = bench.copies(&mut slot, WARM_UP + 20)?.map(|times| mean(&times[WARM_UP..]));

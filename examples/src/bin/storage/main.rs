@@ -1,10 +1,12 @@
-//! Reading from object storage, side by side: haloflow's reader and tensorstore's Python client fetch and decode the same volume from the
-//! same S3 server on this machine, one after the other, several times.
+//! Reading from object storage, side by side: haloflow's reader, the crate `zarrs` and tensorstore's Python client fetch and decode the same
+//! volume from the same S3 server on this machine, one after the other, several times.
 #![expect(clippy::print_stdout, reason = "telling the person at the terminal is the job")]
 
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -14,8 +16,11 @@ use haloflow_examples::s3::S3Server;
 use haloflow_examples::volume::{NewVolume, input};
 use haloflow_geometry::Box3;
 use haloflow_volume::{AlignedBytes, CpuPool, Element, Environment, VolumeReader};
+use object_store::aws::AmazonS3Builder;
+use zarrs::array::Array;
+use zarrs_object_store::AsyncObjectStore;
 
-/// Measures reading and decoding from S3 on loopback, beside tensorstore's Python client.
+/// Measures reading and decoding from S3 on loopback, beside zarrs and tensorstore's Python client.
 #[derive(Debug, Parser)]
 struct Args {
     /// Voxels along each side of the volume
@@ -36,7 +41,7 @@ fn main() -> Result<()> {
     let args = Args::parse();
     let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let folder = tempfile::tempdir()?;
-    let server = S3Server::start(folder.path(), BUCKET)?;
+    let server = S3Server::start_swift(folder.path(), BUCKET)?;
     let environment = Environment::new(server.variables());
     let cpu = CpuPool::new(cores)?;
     let runtime = tokio::runtime::Runtime::new()?;
@@ -47,14 +52,19 @@ fn main() -> Result<()> {
         args.size, args.chunk
     );
     let python = python()?;
-    let (mut ours, mut theirs) = (f64::INFINITY, f64::INFINITY);
+    let [mut ours, mut tensorstores, mut fewer, mut more] = [f64::INFINITY; 4];
     for _ in 0..args.rounds {
         ours = ours.min(runtime.block_on(read(&environment, &cpu))?);
-        theirs = theirs.min(tensorstore(&python, &server)?);
+        fewer = fewer.min(runtime.block_on(zarrs(&server, cores.get()))?);
+        more = more.min(runtime.block_on(zarrs(&server, 4 * cores.get()))?);
+        tensorstores = tensorstores.min(tensorstore(&python, &server)?);
     }
     println!("haloflow     {ours:.3} s  {:.0} MB/s", raw / ours);
-    println!("tensorstore  {theirs:.3} s  {:.0} MB/s", raw / theirs);
-    println!("haloflow over tensorstore  {:.2}", theirs / ours);
+    for (chunks, seconds) in [(cores.get(), fewer), (4 * cores.get(), more)] {
+        println!("zarrs        {seconds:.3} s  {:.0} MB/s, {chunks} chunks at a time", raw / seconds);
+    }
+    println!("tensorstore  {tensorstores:.3} s  {:.0} MB/s", raw / tensorstores);
+    println!("haloflow over zarrs {:.2}, over tensorstore {:.2}", fewer.min(more) / ours, tensorstores / ours);
     Ok(())
 }
 
@@ -84,6 +94,37 @@ async fn read(environment: &Environment, cpu: &CpuPool) -> Result<f64> {
     let bricks: Vec<_> = layers.buffered(4).try_collect().await?;
     let took = began.elapsed().as_secs_f64();
     bricks.into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(took)
+}
+
+/// Seconds in which zarrs reads every chunk of the volume as its benchmark tool does: chunk by chunk, `at_once` of them in tasks of their
+/// own, and lets go of it.
+async fn zarrs(server: &S3Server, at_once: usize) -> Result<f64> {
+    let variables: HashMap<String, String> = server.variables().into_iter().collect();
+    let variable = |name: &str| variables.get(name).cloned().unwrap_or_default();
+    let bucket = AmazonS3Builder::new()
+        .with_bucket_name(BUCKET)
+        .with_endpoint(server.endpoint())
+        .with_allow_http(true)
+        .with_region("us-east-1")
+        .with_access_key_id(variable("AWS_ACCESS_KEY_ID"))
+        .with_secret_access_key(variable("AWS_SECRET_ACCESS_KEY"))
+        .build()?;
+    let array = Arc::new(Array::async_open(Arc::new(AsyncObjectStore::new(bucket)), &format!("/{VOLUME}/0")).await?);
+    let chunks: Vec<u64> = array.chunk_grid_shape().to_vec();
+    let all = Box3::of_shape([chunks[0], chunks[1], chunks[2]].map(|count| count as usize));
+    let began = Instant::now();
+    let reading = stream::iter(all.indices()).map(|index| {
+        let array = Arc::clone(&array);
+        tokio::spawn(async move { array.async_retrieve_chunk::<Vec<u16>>(&index.map(|place| place as u64)).await })
+    });
+    let voxels: usize = reading
+        .buffer_unordered(at_once)
+        .map(|read| anyhow::Ok(read??.len()))
+        .try_fold(0, |sum, voxels| async move { Ok(sum + voxels) })
+        .await?;
+    let took = began.elapsed().as_secs_f64();
+    ensure!(voxels as u64 >= array.shape().iter().product(), "zarrs read {voxels} voxels");
     Ok(took)
 }
 
