@@ -16,6 +16,7 @@ pub mod limit;
 mod metrics;
 mod picture;
 pub mod problem;
+mod prune;
 pub mod queue;
 mod rate;
 pub mod roots;

@@ -143,6 +143,9 @@ pub trait Runner: Send + Sync + 'static {
     /// Runs a job to its end. A job that was stopped before goes on where it was.
     fn run(&self, job: RunningJob) -> BoxFuture<'static, Outcome>;
 
+    /// Removes what it has kept of jobs that are no longer in the table.
+    fn forget(&self, jobs: Vec<JobId>) -> BoxFuture<'_, ()>;
+
     /// The models that are ready.
     fn models(&self) -> Vec<LoadedModel>;
 

@@ -11,7 +11,7 @@ use haloflow_engine::warm::{Identity, Pool};
 use haloflow_engine_torch::{TorchFactory, TorchOptions};
 use haloflow_pipeline::{Fault, Report, Run, resume};
 use haloflow_service::ServiceSettings;
-use haloflow_service::job::JobFault;
+use haloflow_service::job::{JobFault, JobId};
 use haloflow_service::runner::{
     DeviceState, LoadedModel, NotShown, Outcome, Prepared, Runner, RunningJob, Side, SideInfo, Slice,
 };
@@ -103,6 +103,16 @@ impl Runner for JobRunner {
         .boxed()
     }
 
+    fn forget(&self, jobs: Vec<JobId>) -> BoxFuture<'_, ()> {
+        async move {
+            for id in jobs {
+                // Few jobs leave one.
+                drop(tokio::fs::remove_file(diagnosis(&self.shared.state, id)).await);
+            }
+        }
+        .boxed()
+    }
+
     fn models(&self) -> Vec<LoadedModel> {
         let kept = self.shared.engines.kept().into_iter();
         let models = kept.map(|kept| LoadedModel {
@@ -149,7 +159,7 @@ async fn run(shared: &Shared, job: RunningJob) -> Outcome {
         Err(error) => return refused(&[format!("the job's keys cannot be read: {error}")], exit::USAGE),
     };
     let mut args = args;
-    args.diagnosis = Some(shared.state.join(format!("job-{}-diagnosis.json", job.id)));
+    args.diagnosis = Some(diagnosis(&shared.state, job.id));
     if job.again && args.overwrite == Some(true) {
         args = gone_on_with(shared, args, &job.drain).await;
     }
@@ -170,6 +180,11 @@ async fn run(shared: &Shared, job: RunningJob) -> Outcome {
     };
     let (report, ended) = Box::pin(run.execute()).await;
     outcome(&report, ended.as_ref().map(drop))
+}
+
+/// Where a job that hangs tells what its stages held.
+fn diagnosis(state: &Path, id: JobId) -> PathBuf {
+    state.join(format!("job-{id}-diagnosis.json"))
 }
 
 /// A job that overwrites does so at its first start only: after that it goes on with what it began, if it came so far.

@@ -1,7 +1,7 @@
 //! A runner that runs nothing: a job does what its key `does` says.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
@@ -20,11 +20,12 @@ pub(crate) struct FakeRunner {
     pub(crate) ends: Arc<Semaphore>,
     pub(crate) begun: Arc<AtomicUsize>,
     pub(crate) cold: Option<String>,
+    pub(crate) forgotten: Mutex<Vec<i64>>,
 }
 
 impl Default for FakeRunner {
     fn default() -> Self {
-        Self { ends: Arc::new(Semaphore::new(0)), begun: Arc::default(), cold: None }
+        Self { ends: Arc::new(Semaphore::new(0)), begun: Arc::default(), cold: None, forgotten: Mutex::default() }
     }
 }
 
@@ -90,6 +91,11 @@ impl Runner for FakeRunner {
             }
         }
         .boxed()
+    }
+
+    fn forget(&self, jobs: Vec<i64>) -> BoxFuture<'_, ()> {
+        self.forgotten.lock().unwrap().extend(jobs);
+        async {}.boxed()
     }
 
     fn models(&self) -> Vec<LoadedModel> {
