@@ -21,6 +21,7 @@ mod model_defaults;
 mod model_trial;
 mod models;
 mod network;
+mod otlp;
 mod part;
 mod plan;
 mod ready;

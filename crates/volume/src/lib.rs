@@ -15,6 +15,7 @@ mod audit;
 mod axes;
 mod blueprint;
 mod buffer;
+pub mod carried;
 mod client;
 mod collection;
 mod counters;

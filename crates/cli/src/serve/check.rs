@@ -12,13 +12,14 @@ use crate::machine::Machine;
 use crate::ready;
 
 /// Keys that a job may not have, and why.
-const REFUSED: [(&str, &str); 9] = [
+const REFUSED: [(&str, &str); 10] = [
     ("python", "it would run as the daemon's user"),
     ("registry", "it names code"),
     ("cache", "it is the daemon's"),
     ("metrics-json", "the report is at /v1/jobs/ID/report"),
     ("trace", "it would be written on the daemon's machine"),
     ("diagnosis", "it would be written on the daemon's machine"),
+    ("otlp-endpoint", "traces go where the daemon's do"),
     ("interruption-notice", "the daemon watches for its own"),
     ("log-format", "it is the daemon's"),
     ("log-level", "it is the daemon's"),

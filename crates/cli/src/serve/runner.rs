@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use haloflow_engine::EngineFactory;
 use haloflow_engine::warm::{Identity, Pool};
 use haloflow_engine_torch::{TorchFactory, TorchOptions};
+use haloflow_pipeline::blocks::BlockTrace;
 use haloflow_pipeline::{Fault, Report, Run, resume};
 use haloflow_service::ServiceSettings;
 use haloflow_service::job::{JobFault, JobId};
@@ -16,6 +17,7 @@ use haloflow_service::runner::{
     DeviceState, LoadedModel, NotShown, Outcome, Prepared, Runner, RunningJob, Side, SideInfo, Slice,
 };
 use haloflow_volume::Environment;
+use opentelemetry::KeyValue;
 use serde_json::Value;
 use tracing::Instrument;
 
@@ -25,6 +27,7 @@ use super::job_log::JobLogs;
 use super::volumes::Volumes;
 use crate::args::RunArgs;
 use crate::exit;
+use crate::otlp::Traces;
 use crate::ready::{Stop, ready};
 use crate::settings::Settings;
 
@@ -42,6 +45,7 @@ struct Shared {
     engines: Pool,
     logs: JobLogs,
     state: PathBuf,
+    traces: Option<Traces>,
 }
 
 impl JobRunner {
@@ -51,14 +55,14 @@ impl JobRunner {
         settings: &ServiceSettings,
         idle_engines: usize,
         state: PathBuf,
-        logs: JobLogs,
+        (logs, traces): (JobLogs, Option<Traces>),
     ) -> Self {
         let variables: Vec<(String, String)> = std::env::vars().collect();
         let memory = settings.capacity.memory_bytes / settings.capacity.jobs.max(1) as u64;
         Self {
             rules: Rules { defaults, models: settings.models.clone(), memory },
             volumes: Volumes::new(Environment::new(variables.clone())),
-            shared: Arc::new(Shared { variables, engines: Pool::new(idle_engines), logs, state }),
+            shared: Arc::new(Shared { variables, engines: Pool::new(idle_engines), logs, state, traces }),
             gpus: Gpus::find(),
         }
     }
@@ -90,7 +94,8 @@ impl Runner for JobRunner {
 
     fn run(&self, job: RunningJob) -> BoxFuture<'static, Outcome> {
         let shared = Arc::clone(&self.shared);
-        let span = tracing::info_span!("job", job = job.id);
+        // Of the highest level, so that no `log-level` takes it away.
+        let span = tracing::error_span!("job", job = job.id);
         async move {
             let _taken = shared.logs.take(job.id, Arc::clone(&job.log));
             let outcome = Box::pin(run(&shared, job)).await;
@@ -168,6 +173,8 @@ async fn run(shared: &Shared, job: RunningJob) -> Outcome {
         Err(Stop::Refused(sentences, code)) => return refused(&sentences, code),
         Err(Stop::Fault(fault)) => return outcome(&Report::failed(&fault), Err(&fault)),
     };
+    let about = || vec![KeyValue::new("haloflow.job", job.id)];
+    let spans = shared.traces.as_ref().map(|traces| traces.begin("job", about()));
     let factories = settings.engines.into_iter().map(|options| warm(&shared.engines, options)).collect();
     let run = Run {
         environment: Environment::with_network(shared.variables.clone(), settings.network),
@@ -177,8 +184,12 @@ async fn run(shared: &Shared, job: RunningJob) -> Outcome {
         cancel: job.cancel,
         progress: job.progress,
         timeline: None,
+        blocks: spans.clone().map(|spans| spans as Arc<dyn BlockTrace>),
     };
     let (report, ended) = Box::pin(run.execute()).await;
+    if let Some(spans) = spans {
+        spans.end(&report, ended.as_ref().map(drop));
+    }
     outcome(&report, ended.as_ref().map(drop))
 }
 
