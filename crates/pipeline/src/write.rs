@@ -98,7 +98,7 @@ async fn store(shared: &Arc<Shared>, tile: FinishedTile, stored: &Sender<StoredT
     let record = written.record(number(shared.plan.tiles(), tile) as u32);
     let _ = stored.send(StoredTile { record, windows }).await;
     shared.quarantine.stored();
-    shared.progress.tile_stored(region.voxels(), &counts);
+    shared.progress.tile_stored(region, &counts);
     Ok(())
 }
 

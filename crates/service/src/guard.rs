@@ -172,6 +172,9 @@ pub(crate) fn shared_with_other_sites(method: &Method, headers: &mut HeaderMap) 
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, HEAD"));
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("range"));
         headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("3600"));
+        // Browsers ask this of a page on the internet that wants something of a machine at hand.
+        let nearby = http::HeaderName::from_static("access-control-allow-private-network");
+        headers.insert(nearby, HeaderValue::from_static("true"));
     }
 }
 

@@ -69,7 +69,7 @@ pub use ledger::{Contents, Ledger, LedgerWriter, Record};
 pub use location::exists;
 pub use network::Network;
 pub use output::{Begun, OutputPlan, OutputRequest};
-pub use place::Place;
+pub use place::{Piece, Place, Wanted};
 pub use pool::CpuPool;
 pub use presence::Presence;
 pub use probe::{Finding, Probed, Purpose, Verdict, probe};

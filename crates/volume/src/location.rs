@@ -14,7 +14,7 @@ use crate::client::Failure;
 use crate::retry::{Failed, persist};
 use crate::store::Store;
 use crate::upload::upload;
-use crate::{StorageCounters, VolumeError, VolumeErrorKind};
+use crate::{Piece, StorageCounters, VolumeError, VolumeErrorKind};
 
 /// A prefix in a store. Keys are relative to it. Cloning shares store and counters.
 #[derive(Clone, Debug)]
@@ -105,6 +105,55 @@ impl Location {
             return Ok(Some(Bytes::new()));
         }
         self.get_range(key, size.saturating_sub(length)..size).await
+    }
+
+    /// Bytes of an object and where they lie in it, unless they are more than `most`; or `None` if there is no object.
+    pub(crate) async fn piece(
+        &self,
+        key: &str,
+        range: Option<GetRange>,
+        most: u64,
+    ) -> Result<Option<Piece>, VolumeError> {
+        // A folder is no object, as it is none elsewhere.
+        if let Some(directory) = &self.directory
+            && tokio::fs::metadata(directory.join(key)).await.is_ok_and(|found| found.is_dir())
+        {
+            return Ok(None);
+        }
+        if !self.is_regular(key).await.map_err(|failed| self.failed("read", key, failed))? {
+            return Ok(None);
+        }
+        let (path, range) = (&self.path(key), &range);
+        let fetched = persist(&self.store, &self.counters, || async move {
+            let since = Instant::now();
+            let options = GetOptions { range: range.clone(), ..GetOptions::default() };
+            let answer = match self.store.objects.get_opts(path, options).await {
+                Ok(answer) => answer,
+                Err(object_store::Error::NotFound { .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let (at, size) = (answer.range.clone(), answer.meta.size);
+            let fits = at.end.saturating_sub(at.start) <= most;
+            let bytes = if fits { answer.bytes().await? } else { Bytes::new() };
+            self.counters.fetched(bytes.len(), since);
+            Ok(Some(Piece { bytes, start: at.start, stop: at.end, size }))
+        });
+        match fetched.await {
+            Ok(piece) => Ok(piece),
+            // A store refuses ranges of which an object has nothing, which would look like a store that is out of order.
+            Err(failed) if range.is_some() && refuses_ranges(&failed.error) => match (self.size(key).await?, range) {
+                (None, _) => Ok(None),
+                (Some(0), _) => Ok(Some(Piece { bytes: Bytes::new(), start: 0, stop: 0, size: 0 })),
+                (Some(size), Some(GetRange::Bounded(range))) if size <= range.start => {
+                    Ok(Some(Piece { bytes: Bytes::new(), start: size, stop: size, size }))
+                }
+                (Some(size), Some(GetRange::Offset(start))) if size <= *start => {
+                    Ok(Some(Piece { bytes: Bytes::new(), start: size, stop: size, size }))
+                }
+                _ => Err(self.failed("read", key, failed)),
+            },
+            Err(failed) => Err(self.failed("read", key, failed)),
+        }
     }
 
     /// Size of an object in bytes, or `None` if there is none.
@@ -310,11 +359,7 @@ impl Location {
                 Err(error) => return Ok(error.kind() != std::io::ErrorKind::NotFound),
             },
         };
-        Err(Failed {
-            error: object_store::Error::Generic { store: "LocalFileSystem", source: what.into() },
-            effort: String::new(),
-            transient: false,
-        })
+        Err(refused(what))
     }
 
     fn path(&self, key: &str) -> Path {
@@ -338,6 +383,11 @@ impl Location {
         };
         VolumeError::new(kind, format!("cannot {verb} {name}: {text}{effort}")).with_source(error)
     }
+}
+
+fn refused(what: &'static str) -> Failed {
+    let error = object_store::Error::Generic { store: "LocalFileSystem", source: what.into() };
+    Failed { error, effort: String::new(), transient: false }
 }
 
 /// What the client found, if the error comes from there.

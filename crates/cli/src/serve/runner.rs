@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use haloflow_engine::EngineFactory;
@@ -14,7 +13,7 @@ use haloflow_pipeline::{Fault, Report, Run, resume};
 use haloflow_service::ServiceSettings;
 use haloflow_service::job::{JobFault, JobId};
 use haloflow_service::runner::{
-    DeviceState, LoadedModel, NotShown, Outcome, Prepared, Runner, RunningJob, Side, SideInfo, Slice,
+    DeviceState, LoadedModel, NotShown, Outcome, Piece, Prepared, Runner, RunningJob, Side, SideInfo, Slice, Wanted,
 };
 use haloflow_volume::Environment;
 use opentelemetry::KeyValue;
@@ -152,9 +151,9 @@ impl Runner for JobRunner {
         config: &'a Value,
         side: Side,
         key: &'a str,
-        range: Option<(u64, u64)>,
-    ) -> BoxFuture<'a, Result<Option<Bytes>, NotShown>> {
-        self.volumes.object(config, side, key, range).boxed()
+        wanted: Wanted,
+    ) -> BoxFuture<'a, Result<Option<Piece>, NotShown>> {
+        self.volumes.object(config, side, key, wanted).boxed()
     }
 }
 
