@@ -163,7 +163,8 @@ async fn only_a_few_slices_are_read_at_one_time() {
     let id = scene.submitted(job("end")).await;
     scene.wait_for(id, "succeeded").await;
     let [now, most] = &scene.runner.reading;
-    let slices = (0..20).map(|_| scene.get(&format!("/v1/jobs/{id}/slices/input?z=1")));
+    let path = format!("/v1/jobs/{id}/slices/input?z=1");
+    let slices = (0..20).map(|_| scene.get(&path));
     let steering = async {
         while now.load(Ordering::SeqCst) < 4 {
             tokio::task::yield_now().await;
