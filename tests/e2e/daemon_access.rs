@@ -62,6 +62,39 @@ fn jobs_stay_within_their_roots() {
 }
 
 #[test]
+fn links_inside_a_volume_do_not_lead_out_of_the_roots() {
+    let (scene, other) = (Scene::new(), Scene::new());
+    let (chunk, secret) = (scene.path("in.zarr/0/c/0/1/0"), other.path("in.zarr/0/c/0/0/0"));
+    std::fs::remove_file(&chunk).unwrap();
+    std::os::unix::fs::symlink(&secret, &chunk).unwrap();
+    let daemon = Daemon::start(&scene.path(""));
+    let job = |out: &'static str| {
+        daemon.submit(&|line| {
+            let line = line.key("--in", scene.path("in.zarr")).key("--out", scene.path(out));
+            line.key("--model", golden_model("identity")).keys(
+                "--devices cpu --patch 16 --overlap 4 --trim-voxels 2 --normalize false --memory 1GiB --quarantine 0",
+            )
+        })
+    };
+    let reading = job("out.zarr");
+    daemon.watch(reading).refused(74, &["in.zarr/0/c/0/1/0", "may not be used"]);
+    let sides = daemon.get(&format!("/v1/jobs/{reading}/slices")).json();
+    let link = sides["neuroglancer"].as_str().unwrap();
+    let data = format!("/data/{}/input/0/c/0", link.split("/data/").nth(1).unwrap().split('/').next().unwrap());
+    assert_eq!(daemon.get(&format!("{data}/0/0")).status, 200);
+    let refused = daemon.get(&format!("{data}/1/0"));
+    assert_eq!(refused.status, 502, "{}", refused.text());
+    // An output that is a link itself is compared where it leads.
+    let elsewhere = other.path("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, scene.path("linked.zarr")).unwrap();
+    let submitted = daemon.client("submit").key("--in", scene.path("in.zarr")).key("--out", scene.path("linked.zarr"));
+    let model = golden_model("identity");
+    submitted.key("--model", model).end().refused(64, &["elsewhere", "may not be written"]);
+    assert_eq!(std::fs::read_dir(elsewhere).unwrap().count(), 0);
+}
+
+#[test]
 fn a_viewer_of_another_site_gets_what_it_asks_for() {
     let scene = Scene::empty();
     let array = Array { shard: Some(vec![32; 3]), ..Array::new(&[64; 3], &[16; 3], "uint16") };

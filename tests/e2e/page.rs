@@ -164,7 +164,7 @@ fn names_what_the_daemon_serves(page: &Page, daemon: &Daemon) {
     assert_eq!(names, ["input", "output"], "{state}");
     for layer in layers {
         let source = layer["source"].as_str().unwrap();
-        let base = source.strip_prefix(&format!("zarr://http://{}", daemon.address)).expect("a source of the daemon");
+        let base = source.strip_prefix(&format!("zarr://http://{}", daemon.address)).unwrap();
         for key in ["zarr.json", "0/zarr.json"] {
             let origin = "Origin: https://neuroglancer-demo.appspot.com\r\n";
             let found = daemon.ask("GET", &format!("{base}{key}"), origin, b"");

@@ -202,7 +202,7 @@ fn serve(engine: &mut dyn Engine, name: &str, ports: &DevicePorts) {
             Ok(completion) => {
                 let device = Arc::clone(&device);
                 let flight = Flight { submitted, sequence, rows, completion, device, home, holding };
-                if meter.wait(|| ports.flights.send_blocking(flight)).is_err() {
+                if meter.wait(|| ports.flights.send_blocking(flight).is_err()) {
                     return;
                 }
             }

@@ -18,6 +18,7 @@ mod buffer;
 pub mod carried;
 mod client;
 mod collection;
+mod confined;
 mod counters;
 mod credentials;
 mod description;

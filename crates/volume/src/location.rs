@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, P
 use reqwest::StatusCode;
 
 use crate::client::Failure;
+use crate::confined::Confined;
 use crate::retry::{Failed, persist};
 use crate::store::Store;
 use crate::upload::upload;
@@ -27,6 +29,8 @@ pub(crate) struct Location {
     /// The directory, if the store is the local file system.
     pub(crate) directory: Option<PathBuf>,
     pub(crate) read_only: bool,
+    /// Which folders its files may lie in; any if none, and where it is no folder of this machine.
+    pub(crate) confined: Option<Arc<Confined>>,
     pub(crate) counters: StorageCounters,
 }
 
@@ -187,6 +191,7 @@ impl Location {
 
     /// Puts a whole object, replacing what was there.
     pub(crate) async fn put(&self, key: &str, bytes: Bytes) -> Result<(), VolumeError> {
+        self.stays(key).await?;
         let since = Instant::now();
         let (path, bytes) = (&self.path(key), &bytes);
         let put = persist(&self.store, &self.counters, || upload(&self.store, path, bytes.clone()));
@@ -197,6 +202,7 @@ impl Location {
 
     /// Puts an object that must not exist yet; `false` if it does, which may be from a try of this call whose answer was lost.
     pub(crate) async fn create(&self, key: &str, bytes: Bytes) -> Result<bool, VolumeError> {
+        self.stays(key).await?;
         let since = Instant::now();
         let (path, bytes) = (&self.path(key), &bytes);
         let created = persist(&self.store, &self.counters, || async move {
@@ -285,6 +291,7 @@ impl Location {
 
     /// Deletes everything below this location, and nothing else.
     pub(crate) async fn delete_all(&self) -> Result<(), VolumeError> {
+        self.stays("what lies in it").await?;
         let Some(directory) = self.directory.clone() else {
             let deleted = persist(&self.store, &self.counters, || async move {
                 self.counters.asked();
@@ -306,6 +313,7 @@ impl Location {
 
     /// Deletes one object. None there is none the less well deleted.
     pub(crate) async fn delete(&self, key: &str) -> Result<(), VolumeError> {
+        self.stays(key).await?;
         let path = &self.path(key);
         let deleted = persist(&self.store, &self.counters, || async move {
             self.counters.asked();
@@ -349,6 +357,11 @@ impl Location {
     async fn is_regular(&self, key: &str) -> Result<bool, Failed> {
         let Some(directory) = &self.directory else { return Ok(true) };
         let file = directory.join(key);
+        if let Some(confined) = &self.confined
+            && !confined.reads(&file).await.unwrap_or(false)
+        {
+            return Err(refused(OUTSIDE));
+        }
         let what = match tokio::fs::metadata(&file).await {
             Ok(found) if found.is_file() => return Ok(true),
             Ok(found) if found.is_dir() => "it is a folder and should be a file",
@@ -360,6 +373,15 @@ impl Location {
             },
         };
         Err(refused(what))
+    }
+
+    /// Refuses to write or delete what lies, links followed, where nothing may be written.
+    async fn stays(&self, key: &str) -> Result<(), VolumeError> {
+        let (Some(directory), Some(confined)) = (&self.directory, &self.confined) else { return Ok(()) };
+        match confined.writes(&directory.join(key)).await {
+            Ok(true) => Ok(()),
+            _ => Err(self.failed("write", key, refused(OUTSIDE))),
+        }
     }
 
     fn path(&self, key: &str) -> Path {
@@ -384,6 +406,9 @@ impl Location {
         VolumeError::new(kind, format!("cannot {verb} {name}: {text}{effort}")).with_source(error)
     }
 }
+
+/// What is said of a file that a link puts elsewhere.
+const OUTSIDE: &str = "links followed, it lies in a folder that may not be used";
 
 fn refused(what: &'static str) -> Failed {
     let error = object_store::Error::Generic { store: "LocalFileSystem", source: what.into() };

@@ -41,6 +41,8 @@ pub(crate) struct JobRunner {
 /// What a job that runs needs of it.
 struct Shared {
     variables: Vec<(String, String)>,
+    /// The folders that jobs may read, and those that they may write.
+    folders: [Vec<PathBuf>; 2],
     engines: Pool,
     logs: JobLogs,
     state: PathBuf,
@@ -57,11 +59,12 @@ impl JobRunner {
         (logs, traces): (JobLogs, Option<Traces>),
     ) -> Self {
         let variables: Vec<(String, String)> = std::env::vars().collect();
+        let folders = [settings.read_roots.folders(), settings.write_roots.folders()];
         let memory = settings.capacity.memory_bytes / settings.capacity.jobs.max(1) as u64;
         Self {
             rules: Rules { defaults, models: settings.models.clone(), memory },
-            volumes: Volumes::new(Environment::new(variables.clone())),
-            shared: Arc::new(Shared { variables, engines: Pool::new(idle_engines), logs, state, traces }),
+            volumes: Volumes::new(confined(Environment::new(variables.clone()), &folders)),
+            shared: Arc::new(Shared { variables, folders, engines: Pool::new(idle_engines), logs, state, traces }),
             gpus: Gpus::find(),
         }
     }
@@ -176,7 +179,7 @@ async fn run(shared: &Shared, job: RunningJob) -> Outcome {
     let spans = shared.traces.as_ref().map(|traces| traces.begin("job", about()));
     let factories = settings.engines.into_iter().map(|options| warm(&shared.engines, options)).collect();
     let run = Run {
-        environment: Environment::with_network(shared.variables.clone(), settings.network),
+        environment: confined(Environment::with_network(shared.variables.clone(), settings.network), &shared.folders),
         settings: settings.run,
         factories,
         drain: job.drain,
@@ -192,6 +195,11 @@ async fn run(shared: &Shared, job: RunningJob) -> Outcome {
     outcome(&report, ended.as_ref().map(drop))
 }
 
+/// What storage may look at: wherever links lead, no file outside of these folders.
+fn confined(environment: Environment, [read, write]: &[Vec<PathBuf>; 2]) -> Environment {
+    environment.confined(read.clone(), write.clone())
+}
+
 /// Where a job that hangs tells what its stages held.
 fn diagnosis(state: &Path, id: JobId) -> PathBuf {
     state.join(format!("job-{id}-diagnosis.json"))
@@ -201,7 +209,7 @@ fn diagnosis(state: &Path, id: JobId) -> PathBuf {
 async fn gone_on_with(shared: &Shared, args: RunArgs, drain: &tokio_util::sync::CancellationToken) -> RunArgs {
     let kept = RunArgs { overwrite: None, resume: None, ..args.clone() };
     let Ok((_, Settings { run, network, .. })) = ready(kept.clone(), drain).await else { return args };
-    let environment = Environment::with_network(shared.variables.clone(), network);
+    let environment = confined(Environment::with_network(shared.variables.clone(), network), &shared.folders);
     match resume::explain(&run, &environment).await {
         Ok(told) if !told.is_refused() => kept,
         _ => args,
