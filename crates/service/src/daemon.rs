@@ -14,7 +14,7 @@ use crate::history::Sample;
 use crate::job::{Job, JobId, JobState, JobStatus, NewJob, Wish, now_ms};
 use crate::metrics::Totals;
 use crate::problem::Problem;
-use crate::runner::{Prepared, Runner};
+use crate::runner::{DeviceState, Prepared, Runner};
 use crate::settings::ServiceSettings;
 use crate::store::{Store, Submission};
 
@@ -192,6 +192,12 @@ impl Daemon {
         }
         let past = self.shared.past.lock().unwrap_or_else(PoisonError::into_inner);
         past.iter().find(|(job, _)| *job == id).map(|(_, samples)| samples.clone()).unwrap_or_default()
+    }
+
+    /// The devices. A driver is asked, which may take its time.
+    pub(crate) async fn devices(&self) -> Vec<DeviceState> {
+        let runner = Arc::clone(&self.shared.runner);
+        tokio::task::spawn_blocking(move || runner.devices()).await.unwrap_or_default()
     }
 
     /// What all jobs have done, the budget that those hold that run, and the bytes that their blocks lease.

@@ -48,6 +48,12 @@ impl Guard {
         {
             return Err(refused("wrong-origin", "pages of other sites may not use this daemon".into()));
         }
+        // Where a browser leaves the origin out it still says whose page asks.
+        let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+        let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
+        if !reads && site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+            return Err(refused("wrong-origin", "pages of other sites may not use this daemon".into()));
+        }
         let open = !["/v1", "/metrics"].iter().any(|closed| path == *closed || path.starts_with(&format!("{closed}/")));
         if open { Ok(()) } else { self.knows_token(headers) }
     }

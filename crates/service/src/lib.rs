@@ -13,6 +13,7 @@ mod guard;
 pub mod history;
 pub mod job;
 pub mod limit;
+mod lines;
 mod metrics;
 mod picture;
 pub mod problem;

@@ -110,7 +110,7 @@ impl Store {
         self.call(move |table| table::report(table, id)).await
     }
 
-    /// Jobs, the newest first.
+    /// Jobs, the newest first, without their keys.
     ///
     /// # Errors
     /// If the table cannot be read.

@@ -75,6 +75,7 @@ async fn what_ran_when_the_process_ended_goes_on_or_ends_as_was_wished() {
         assert!(id == 4 || open.0.begin(id, 1).await.unwrap());
     }
     assert!(open.0.wish(2, Wish::Pause).await.unwrap() && open.0.wish(3, Wish::Cancel).await.unwrap());
+    assert!(open.0.wish(3, Wish::Pause).await.unwrap(), "it runs, and stays to be cancelled");
     assert!(!open.0.wish(4, Wish::Cancel).await.unwrap(), "it does not run");
     open = reopened(Some(open));
     use JobState::{Cancelled, Failed, Paused, Queued};
@@ -95,6 +96,9 @@ async fn a_job_keeps_its_end_and_its_log() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _thread) = Store::open(&folder.path().join("jobs.sqlite")).unwrap();
     let id = submitted(&store, 0).await;
+    let listed = store.list(Page { state: None, before: None, limit: 1 }).await.unwrap();
+    assert_eq!((&listed[0].config, listed[0].status.id), (&serde_json::Value::Null, id));
+    assert_eq!(store.get(id).await.unwrap().unwrap().config, json!({ "in": "a" }));
     assert!(store.begin(id, 5).await.unwrap());
     store.log(id, vec!["one".into(), "two".into()]).await.unwrap();
     store.log(id, vec!["three".into()]).await.unwrap();
@@ -145,7 +149,8 @@ async fn ended(store: &Store, times: impl IntoIterator<Item = u64>) -> Vec<JobId
 async fn jobs_that_ended_long_ago_go_with_their_logs_and_all_others_stay() {
     let folder = tempfile::tempdir().unwrap();
     let (store, _thread) = Store::open(&folder.path().join("jobs.sqlite")).unwrap();
-    let [waiting, running, paused] = [submitted(&store, 0).await, submitted(&store, 0).await, submitted(&store, 0).await];
+    let [waiting, running, paused] =
+        [submitted(&store, 0).await, submitted(&store, 0).await, submitted(&store, 0).await];
     assert!(store.begin(running, 0).await.unwrap());
     assert!(store.change(paused, &[JobState::Queued], JobState::Paused, 0).await.unwrap());
     let cancelled = submitted(&store, 0).await;
@@ -154,7 +159,9 @@ async fn jobs_that_ended_long_ago_go_with_their_logs_and_all_others_stay() {
     let keep = Keep { age: Some(std::time::Duration::from_millis(900)), jobs: None };
     assert_eq!(store.prune(keep, 1000).await.unwrap(), [cancelled, done[0], done[1]]);
     assert!(store.prune(keep, 1000).await.unwrap().is_empty());
-    for (id, there) in [(waiting, true), (running, true), (paused, true), (cancelled, false), (done[1], false), (done[2], true)] {
+    for (id, there) in
+        [(waiting, true), (running, true), (paused, true), (cancelled, false), (done[1], false), (done[2], true)]
+    {
         assert_eq!(store.get(id).await.unwrap().is_some(), there, "{id}");
     }
     assert!(store.logs(done[0], 0, 10).await.unwrap().is_empty() && store.report(done[0]).await.unwrap().is_none());
