@@ -77,6 +77,31 @@ fn a_job_that_fails_ends_the_watch_as_it_would_end_a_run() {
 }
 
 #[test]
+fn the_log_of_a_job_holds_what_its_own_stages_say_and_nothing_of_another() {
+    let (scene, other) = (Scene::new(), large());
+    std::fs::write(scene.path("in.zarr/0/c/0/1/0"), "").unwrap();
+    let command = daemon::command(&scene.path("")).keys("--jobs-at-once 2").values("--read", [other.path("")]);
+    let daemon = Daemon::of(command);
+    let long = daemon.submit(&|line| {
+        keys(&scene, "box3", "long.zarr")(line).key("--in", other.path("in.zarr")).keys("--memory 512MiB")
+    });
+    let _ = daemon.wait_for(long, |status| status["progress"]["patches"].as_u64() > Some(0));
+    let broken = daemon.submit(&|line| keys(&scene, "identity", "out.zarr")(line).keys("--memory 512MiB"));
+    assert_eq!(daemon.watch(broken).code, Some(65));
+    // Only what is running can get what is said.
+    assert_eq!(daemon.get(&format!("/v1/jobs/{long}")).json()["state"], "running");
+    let _ = daemon.client(&format!("cancel {long}")).end().well();
+    let _ = daemon.watch(long);
+    let [long, broken] = [long, broken].map(|id| daemon.client(&format!("logs {id}")).end().well().stdout);
+    assert!(broken.contains("is set aside") && broken.contains("in.zarr/0/c/0/1/0"), "{broken}");
+    assert!(!long.contains("set aside") && !long.contains("in.zarr/0/c/0/1/0"), "{long}");
+    assert!(
+        long.contains(" ERROR ") && long.contains("interrupted") && !broken.contains("interrupted"),
+        "{long}{broken}"
+    );
+}
+
+#[test]
 fn a_job_is_cancelled_while_it_runs() {
     let scene = large();
     let daemon = Daemon::start(&scene.path(""));

@@ -19,6 +19,7 @@ mod memory;
 mod misbehaving_models;
 mod model_forms;
 mod odd_uses;
+mod otlp;
 mod page;
 mod plan;
 mod predecessor;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use haloflow_tests::browser::Browser;
 use haloflow_tests::daemon::Daemon;
 use haloflow_tests::golden_model;
-use haloflow_tests::scene::Scene;
+use haloflow_tests::scene::{Scene, volume};
 
 /// What takes longer than this does not come.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -123,6 +123,7 @@ fn a_person_looks_at_jobs_and_steers_them() {
     page.browser.click("#look");
     page.until("!document.getElementById('output').hidden && document.getElementById('output').naturalWidth > 0");
     page.until("document.getElementById('neuroglancer').href.includes('neuroglancer')");
+    names_what_the_daemon_serves(&page, &daemon);
     let before = page.text("z-value");
     page.browser.type_into("#z", "\u{E014}");
     assert_ne!(page.text("z-value"), before);
@@ -150,6 +151,48 @@ fn a_person_looks_at_jobs_and_steers_them() {
     page.has("counts", "2 cancelled");
     page.keep("failed");
     // A volume that is not there is an answer, and the browser logs every answer that is none of success.
+    let errors: Vec<_> = page.browser.log().into_iter().filter(|line| line["level"] == "SEVERE").collect();
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
+/// Looks into the link to Neuroglancer, and fetches what its sources name.
+fn names_what_the_daemon_serves(page: &Page, daemon: &Daemon) {
+    let state = "return JSON.parse(decodeURIComponent(document.getElementById('neuroglancer').href.split('#!')[1]))";
+    let state = page.browser.run(state);
+    let layers: Vec<_> = state["layers"].as_array().unwrap().iter().collect();
+    let names: Vec<_> = layers.iter().map(|layer| layer["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["input", "output"], "{state}");
+    for layer in layers {
+        let source = layer["source"].as_str().unwrap();
+        let base = source.strip_prefix(&format!("zarr://http://{}", daemon.address)).unwrap();
+        for key in ["zarr.json", "0/zarr.json"] {
+            let origin = "Origin: https://neuroglancer-demo.appspot.com\r\n";
+            let found = daemon.ask("GET", &format!("{base}{key}"), origin, b"");
+            assert!(found.status == 200 && found.json()["zarr_format"] == 3, "{source}{key}: {}", found.head);
+            assert!(found.head.to_lowercase().contains("access-control-allow-origin: *"), "{}", found.head);
+        }
+    }
+}
+
+#[test]
+fn the_output_shows_by_itself_what_is_stored() {
+    let scene = Scene::empty();
+    volume([256; 3]).write_metadata(&scene.path("in.zarr"));
+    let daemon = Daemon::start(&scene.path(""));
+    let job = submit(&daemon, &scene, "in.zarr", "out.zarr");
+    let page = Page { browser: Browser::start() };
+    page.browser.look(1280, false);
+    page.browser.open(&format!("http://{}/", daemon.address));
+    page.until("document.querySelectorAll('#list li').length === 1");
+    page.browser.click("#list li button");
+    // Nothing is touched from here on. The job is half done when it comes to the slice in the middle.
+    page.until("!document.getElementById('output').hidden && document.getElementById('output').naturalWidth > 0");
+    let shown = "document.getElementById('output').src";
+    let first = page.browser.run(&format!("return {shown}"));
+    let running = "document.getElementById('job-title').textContent.includes('running')";
+    page.until(&format!("{shown} !== {first} && {running}"));
+    let _ = daemon.client(&format!("cancel {job}")).end().well();
+    page.has("job-title", "cancelled");
     let errors: Vec<_> = page.browser.log().into_iter().filter(|line| line["level"] == "SEVERE").collect();
     assert!(errors.is_empty(), "{errors:?}");
 }

@@ -9,6 +9,7 @@
 
 pub mod binary;
 pub mod browser;
+pub mod collector;
 pub mod daemon;
 pub mod ended;
 pub mod folder;

@@ -431,6 +431,10 @@ pub(crate) struct RunArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<PathBuf>,
 
+    /// Send traces to this OpenTelemetry collector, over OTLP/HTTP; OTEL_EXPORTER_OTLP_ENDPOINT does so too
+    #[arg(long, value_name = "URL", help_heading = "Reporting")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) otlp_endpoint: Option<String>,
     /// Seconds between two samples of the progress in that report [default: 0.5]
     #[arg(long, value_name = "SECONDS", help_heading = "Reporting")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -22,6 +22,7 @@ mod model_trial;
 mod models;
 mod network;
 mod notice;
+mod otlp;
 mod part;
 mod plan;
 mod ready;

@@ -81,6 +81,7 @@ async fn forecast(command: &PlanCommand) -> Result<Forecast, (Vec<String>, u8)> 
         cancel: CancellationToken::new(),
         progress: Arc::new(Progress::default()),
         timeline: None,
+        blocks: None,
     };
     run.forecast(patches).await.map_err(|fault| stopped(Stop::Fault(fault)))
 }

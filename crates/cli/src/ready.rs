@@ -9,6 +9,7 @@ use haloflow_engine_torch::{TorchOptions, fitting_batch};
 use haloflow_model::ModelError;
 use haloflow_pipeline::{Fault, Part, Stage};
 use haloflow_volume::Environment;
+use haloflow_volume::carried::carried_over;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::RunArgs;
@@ -139,7 +140,7 @@ async fn blocking<T: Send + 'static>(
     cancel: &CancellationToken,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Fault> {
-    let done = cancel.run_until_cancelled(tokio::task::spawn_blocking(work)).await;
+    let done = cancel.run_until_cancelled(tokio::task::spawn_blocking(carried_over(work))).await;
     done.ok_or_else(Fault::interrupted)?.map_err(|error| Fault::panicked(Stage::Open, &error))
 }
 
@@ -150,10 +151,10 @@ async fn find_batch(settings: &mut Settings, cancel: &CancellationToken) -> Resu
     }
     let (engines, stop) = (settings.engines.clone(), cancel.clone());
     // Each on a thread that ends, one after the other: whoever looks for a batch takes a device for itself.
-    let looking = tokio::task::spawn_blocking(move || {
-        let fits = |options: TorchOptions| std::thread::spawn(move || fitting_batch(&options)).join();
+    let looking = tokio::task::spawn_blocking(carried_over(move || {
+        let fits = |options: TorchOptions| std::thread::spawn(carried_over(move || fitting_batch(&options))).join();
         engines.into_iter().take_while(|_| !stop.is_cancelled()).map(fits).collect::<Vec<_>>()
-    });
+    }));
     let mut looking = looking;
     let found = cancel.run_until_cancelled(&mut looking).await;
     let Some(found) = found.filter(|_| !cancel.is_cancelled()) else {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use haloflow_engine::{EngineFactory, Timeline};
 use haloflow_engine_torch::TorchFactory;
+use haloflow_pipeline::blocks::BlockTrace;
 use haloflow_pipeline::{Fault, Progress, Report, Run, resume};
 use haloflow_volume::Environment;
 use indicatif::MultiProgress;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{RunArgs, RunCommand};
 use crate::metrics::{self, Sample};
+use crate::otlp::{self, Traces};
 use crate::ready::{Stop, ready};
 use crate::settings::Settings;
 use crate::show::{self, Shown};
@@ -76,6 +78,11 @@ async fn execute(args: RunArgs, bars: &MultiProgress) -> ExitCode {
     if settings.explain {
         return explain(&settings, &environment).await;
     }
+    let traces = match traces(&args) {
+        Ok(traces) => traces,
+        Err(sentence) => return fail(&[sentence], exit::USAGE),
+    };
+    let spans = traces.as_ref().map(|traces| traces.begin("run", Vec::new()));
     let (args, mut settings, progress) = (&args, settings, Arc::new(Progress::default()));
     let timeline = args.trace.as_ref().map(|_| Arc::new(Timeline::default()));
     settings.engines.iter_mut().for_each(|options| options.timeline = timeline.clone());
@@ -89,11 +96,27 @@ async fn execute(args: RunArgs, bars: &MultiProgress) -> ExitCode {
         cancel: CancellationToken::new(),
         progress: Arc::clone(&progress),
         timeline: timeline.clone(),
+        blocks: spans.clone().map(|spans| spans as Arc<dyn BlockTrace>),
     };
     let interval = settings.metrics_interval.max(Duration::from_millis(50));
     let (report, ended, samples) = watched(run, &progress, interval, bars).await;
     let traced = timeline.map_or(Ok(()), |timeline| write_trace(args, &timeline));
+    if let (Some(spans), Some(traces)) = (spans, traces) {
+        spans.end(&report, ended.as_ref().map(drop));
+        // It may wait for the collector, for as long as the last spans are worth.
+        drop(tokio::task::spawn_blocking(move || traces.close()).await);
+    }
     tell(args, &report, &ended, (&samples, traced))
+}
+
+/// What sends traces, if anything is to.
+///
+/// # Errors
+/// A sentence about where they are to go.
+pub(crate) fn traces(args: &RunArgs) -> Result<Option<Traces>, String> {
+    // The environment is read here and nowhere else.
+    let target = otlp::target(args.otlp_endpoint.as_deref(), |name| std::env::var(name).ok())?;
+    target.map(Traces::open).transpose()
 }
 
 /// Prints what a run would do.

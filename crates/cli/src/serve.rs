@@ -25,6 +25,7 @@ pub(crate) use settings::serving;
 
 use crate::args::RunArgs;
 use crate::machine::Machine;
+use crate::otlp::Traces;
 use crate::run::{fail, runtime};
 use crate::{config, exit, logging, signals};
 use runner::JobRunner;
@@ -32,10 +33,11 @@ use settings::Serving;
 
 /// Runs the command until a signal ends it.
 pub(crate) fn run(command: &ServeCommand) -> ExitCode {
-    let (args, defaults) = match config::serving(command) {
+    let (args, mut defaults) = match config::serving(command) {
         Ok(read) => read,
         Err(sentence) => return fail(&[sentence], exit::USAGE),
     };
+    defaults.otlp_endpoint = args.otlp_endpoint.clone().or(defaults.otlp_endpoint);
     let logs = JobLogs::default();
     let format = defaults.log_format.as_deref().unwrap_or("text");
     let level = defaults.log_level.as_deref().unwrap_or("info");
@@ -60,6 +62,10 @@ async fn execute(serving: Serving, defaults: RunArgs, logs: JobLogs) -> ExitCode
     if let Err(error) = signals::watch(stopping.clone()) {
         return fail(&[format!("signals cannot be watched: {error}")], exit::SOFTWARE);
     }
+    let traces = match crate::run::traces(&defaults) {
+        Ok(traces) => traces,
+        Err(sentence) => return fail(&[sentence], exit::USAGE),
+    };
     let Serving { settings, idle_engines, state } = serving;
     let listener = match TcpListener::bind(settings.listen).await {
         Ok(listener) => listener,
@@ -72,7 +78,9 @@ async fn execute(serving: Serving, defaults: RunArgs, logs: JobLogs) -> ExitCode
         Ok(open) => open,
         Err(sentence) => return fail(&[sentence], exit::UNAVAILABLE),
     };
-    let runner = JobRunner::new(defaults, &settings, idle_engines, state, logs);
+    // Where they go is nothing to a job.
+    let defaults = RunArgs { otlp_endpoint: None, ..defaults };
+    let runner = JobRunner::new(defaults, &settings, idle_engines, state, (logs, traces.clone()));
     let engines = runner.engines();
     match listener.local_addr() {
         Ok(address) => tracing::info!("listening on http://{address}"),
@@ -82,6 +90,7 @@ async fn execute(serving: Serving, defaults: RunArgs, logs: JobLogs) -> ExitCode
     let ended = tokio::task::spawn_blocking(move || {
         engines.clear();
         thread.join();
+        traces.into_iter().for_each(Traces::close);
     });
     if tokio::time::timeout(std::time::Duration::from_secs(5), ended).await.is_err() {
         tracing::warn!("a job still holds the job table; it is queued again at the next start");

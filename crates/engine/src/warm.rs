@@ -8,6 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use tracing::Span;
+
 use crate::{Completion, Engine, EngineError, EngineErrorKind, EngineFactory, EngineSpec, Rejected, Slot};
 
 /// What makes an engine anew, as often as it is needed.
@@ -60,7 +62,7 @@ struct Engines {
 struct Owner {
     kept: Kept,
     spec: EngineSpec,
-    orders: Sender<Order>,
+    orders: Sender<(Order, Span)>,
     thread: JoinHandle<()>,
 }
 
@@ -184,16 +186,23 @@ impl Owner {
         let ended = |why: &str| EngineError::new(EngineErrorKind::Load, device.clone(), why.to_owned());
         let (tell, told) = channel();
         let (orders, received) = channel();
+        // What is said while it is made belongs to whoever wanted it.
+        let span = Span::current();
         let thread = std::thread::Builder::new()
             .name(format!("engine-{device}"))
-            .spawn(move || match factory.make() {
-                Ok(mut engine) => {
-                    if tell.send(Ok((engine.spec().clone(), engine.describe()))).is_ok() {
-                        serve(engine.as_mut(), &received);
+            .spawn(move || {
+                let made = span.in_scope(|| factory.make());
+                // The engine outlives it.
+                drop(span);
+                match made {
+                    Ok(mut engine) => {
+                        if tell.send(Ok((engine.spec().clone(), engine.describe()))).is_ok() {
+                            serve(engine.as_mut(), &received);
+                        }
                     }
+                    // Whoever asked may have gone.
+                    Err(error) => drop(tell.send(Err(error))),
                 }
-                // Whoever asked may have gone.
-                Err(error) => drop(tell.send(Err(error))),
             })
             .map_err(|error| ended(&format!("no thread could be started for its engine: {error}")))?;
         let (spec, description) = match told.recv() {
@@ -213,14 +222,14 @@ impl Owner {
     }
 }
 
-/// The life of an engine's thread: it ends when nobody can ask any more.
-fn serve(engine: &mut dyn Engine, orders: &Receiver<Order>) {
-    while let Ok(order) = orders.recv() {
-        match order {
+/// The life of an engine's thread: it ends when nobody can ask any more. What it says belongs to whoever asked.
+fn serve(engine: &mut dyn Engine, orders: &Receiver<(Order, Span)>) {
+    while let Ok((order, span)) = orders.recv() {
+        span.in_scope(|| match order {
             Order::Allocate(answer) => drop(answer.send(engine.allocate())),
             Order::Submit(slot, rows, answer) => drop(answer.send(engine.submit(slot, rows))),
             Order::Fingerprint(slot, answer) => drop(answer.send(engine.fingerprint(slot))),
-        }
+        });
     }
 }
 
@@ -237,6 +246,11 @@ impl WarmEngine {
         // It is taken nowhere but in `drop`.
         #[expect(clippy::expect_used, reason = "nothing can be asked of what has been dropped")]
         self.owner.as_ref().expect("an engine that is lent has an owner")
+    }
+
+    fn order(&self, order: Order) {
+        // Without a thread there is no answer either.
+        drop(self.owner().orders.send((order, Span::current())));
     }
 
     fn gone(&mut self) -> EngineError {
@@ -264,14 +278,13 @@ impl Engine for WarmEngine {
 
     fn allocate(&mut self) -> Result<Slot, EngineError> {
         let (answer, answered) = channel();
-        // Without a thread there is no answer either.
-        drop(self.owner().orders.send(Order::Allocate(answer)));
+        self.order(Order::Allocate(answer));
         answered.recv().unwrap_or_else(|_| Err(self.gone()))
     }
 
     fn submit(&mut self, slot: Slot, rows: usize) -> Result<Box<dyn Completion>, Rejected> {
         let (answer, answered) = channel();
-        drop(self.owner().orders.send(Order::Submit(slot, rows, answer)));
+        self.order(Order::Submit(slot, rows, answer));
         match answered.recv() {
             Ok(answer) => self.noted(answer),
             // The slot went with the thread.
@@ -281,7 +294,7 @@ impl Engine for WarmEngine {
 
     fn fingerprint(&mut self, slot: Slot) -> Result<(Slot, u64), Rejected> {
         let (answer, answered) = channel();
-        drop(self.owner().orders.send(Order::Fingerprint(slot, answer)));
+        self.order(Order::Fingerprint(slot, answer));
         match answered.recv() {
             Ok(answer) => self.noted(answer),
             Err(_) => Err(Rejected { slot: self.owner().spec.heap_slot(), error: self.gone() }),

@@ -11,6 +11,7 @@ use async_channel::{Receiver, Sender, TrySendError};
 use haloflow_engine::Slot;
 use rayon::prelude::*;
 
+use crate::blocks::of_rows;
 use crate::cut::cut;
 use crate::fault::{Fault, Stage};
 use crate::home::Home;
@@ -57,9 +58,10 @@ async fn send(
 ) -> Result<bool, Fault> {
     let Ok(slot) = shared.meters.batch.waiting(slots.recv()).await else { return Ok(false) };
     let holding = shared.board.hold(Stage::Prepare, format!("batch {sequence} of {} patches", rows.len()));
-    let filling = Arc::clone(shared);
+    let (filling, start) = (Arc::clone(shared), Instant::now());
     let work = move || filling.meters.prepare.work(|| fill(&filling, slot, rows));
     let (slot, rows) = shared.feed.run(work).await.map_err(|error| Fault::volume(Stage::Prepare, &error))?;
+    shared.traced.worked("prepare", || of_rows(&shared.plan, &rows), start, (Some(sequence), None));
     // What waits for a device is held up, not held.
     drop(holding);
     let batch = Batch { since: Instant::now(), sequence, slot, rows, home: home.clone() };

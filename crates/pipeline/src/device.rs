@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use async_channel::{Receiver, Sender};
 use futures::future::{Either, select};
 use haloflow_engine::{Engine, EngineError, EngineFactory, EngineSpec, Rejected, Slot};
+use haloflow_volume::carried::carried_over;
 use tokio::sync::oneshot;
 
 use crate::board::Board;
@@ -123,10 +124,10 @@ async fn start_one(factory: Box<dyn EngineFactory>, order: Order, ports: DeviceP
     let faults = ports.faults.clone();
     let thread = std::thread::Builder::new()
         .name(format!("device-{name}"))
-        .spawn(move || {
+        .spawn(carried_over(move || {
             own(factory, order, tell, &ports);
             drop(end);
-        })
+        }))
         .map_err(|error| {
             Fault::new(FaultKind::Internal, Stage::Device, format!("no thread could be started for {name}: {error}"))
         })?;
@@ -196,10 +197,12 @@ fn serve(engine: &mut dyn Engine, name: &str, ports: &DevicePorts) {
         }
         // Held until it has landed.
         let holding = ports.board.hold(Stage::Device, format!("{name} has batch {sequence}, {}", named(&rows)));
+        let submitted = Instant::now();
         match meter.work(|| engine.submit(slot, rows.len())) {
             Ok(completion) => {
-                let flight = Flight { sequence, rows, completion, device: Arc::clone(&device), home, holding };
-                if meter.wait(|| ports.flights.send_blocking(flight)).is_err() {
+                let device = Arc::clone(&device);
+                let flight = Flight { submitted, sequence, rows, completion, device, home, holding };
+                if meter.wait(|| ports.flights.send_blocking(flight).is_err()) {
                     return;
                 }
             }

@@ -8,6 +8,7 @@
 
 pub mod accumulate;
 pub mod after;
+pub mod blocks;
 pub mod budget;
 pub mod cast;
 pub mod cut;

@@ -15,8 +15,10 @@ use async_channel::{Receiver, Sender};
 use futures::StreamExt;
 use haloflow_engine::{Rejected, Slot};
 use haloflow_geometry::Zyx;
+use haloflow_volume::carried::carried_over;
 
 use crate::accumulate::{Accumulator, Given};
+use crate::blocks::{block, of_rows};
 use crate::budget::Lease;
 use crate::device::failed;
 use crate::fault::{Fault, Stage};
@@ -65,10 +67,10 @@ pub(crate) async fn merge(
     while let Some(landed) = shared.meters.merge.waiting(landing.next()).await {
         let Some(landed) = landed? else { continue };
         early.insert(landed.sequence, landed);
-        while let Some(Landed { since, rows, slot, .. }) = early.remove(&next) {
+        while let Some(Landed { since, sequence, rows, slot }) = early.remove(&next) {
             shared.meters.merge.taken(since);
             next += 1;
-            let (shares, slot) = merge_batch(&shared, &mut open, rows, slot).await?;
+            let (shares, slot) = merge_batch(&shared, &mut open, (sequence, rows), slot).await?;
             // The channel of slots has room for every slot; nobody listens any more when the last batch is formed.
             drop(slots.send(slot).await);
             for Share { tile, open: merged, .. } in shares {
@@ -84,11 +86,15 @@ pub(crate) async fn merge(
 
 /// Waits for a batch to come back, on a thread that may block; nothing if it has to go to another device.
 async fn land(shared: &Shared, flight: Flight) -> Result<Option<Landed>, Fault> {
-    let Flight { sequence, rows, completion, device, home, holding } = flight;
-    let landed = shared.tasks.spawn_blocking(move || completion.wait()).await;
+    let Flight { submitted, sequence, rows, completion, device, home, holding } = flight;
+    let landed = shared.tasks.spawn_blocking(carried_over(move || completion.wait())).await;
     drop(holding);
     match landed {
-        Ok(Ok(slot)) => Ok(Some(Landed { since: Instant::now(), sequence, rows, slot })),
+        Ok(Ok(slot)) => {
+            let on = (Some(sequence), Some(&*device));
+            shared.traced.worked("device", || of_rows(&shared.plan, &rows), submitted, on);
+            Ok(Some(Landed { since: Instant::now(), sequence, rows, slot }))
+        }
         Ok(Err(Rejected { error, slot })) if home.is_open_after(&device, &error) => {
             // The device's own thread learns of it by its next batch.
             shared.board.note(format!("batch {sequence} goes to another device: {error}"));
@@ -104,9 +110,10 @@ async fn land(shared: &Shared, flight: Flight) -> Result<Option<Landed>, Fault> 
 async fn merge_batch(
     shared: &Arc<Shared>,
     open: &mut HashMap<Zyx, OpenTile>,
-    rows: Vec<Row>,
+    (sequence, rows): (u64, Vec<Row>),
     slot: Slot,
 ) -> Result<(Vec<Share>, Slot), Fault> {
+    let start = Instant::now();
     let mut shares = shares(shared, open, &rows);
     let merging = Arc::clone(shared);
     let _holding = shared.board.hold(Stage::Merge, format!("a batch of {} patches", rows.len()));
@@ -118,7 +125,10 @@ async fn merge_batch(
         merging.progress.batch_merged(rows.len(), merging.spec.batch);
         (shares, slot)
     };
-    shared.feed.run(work).await.map_err(|error| Fault::volume(Stage::Merge, &error))
+    let merged = shared.feed.run(work).await.map_err(|error| Fault::volume(Stage::Merge, &error))?;
+    let given = || merged.0.iter().map(|share| block(&shared.plan, share.tile)).collect();
+    shared.traced.worked("merge", given, start, (Some(sequence), None));
+    Ok(merged)
 }
 
 /// Sorts the rows of a batch by the tiles they give to, opening tiles that are met for the first time.
@@ -177,6 +187,7 @@ async fn finish(shared: &Shared, out: &Sender<FinishedTile>, tile: Zyx, open: Op
     let OpenTile { accumulator, inverses, lease, failed, .. } = open;
     let region = shared.plan.tile(tile);
     if let Some(fault) = failed {
+        shared.traced.ended(&shared.plan, tile, Err(&fault));
         return shared.quarantine.set_aside(region, &fault);
     }
     let finished =

@@ -73,6 +73,8 @@ pub(crate) struct Batch {
 
 /// A batch that a device has started: from the device stage to the merge stage, in any order.
 pub(crate) struct Flight {
+    /// When the device was given it.
+    pub(crate) submitted: Instant,
     pub(crate) sequence: u64,
     pub(crate) rows: Vec<Row>,
     pub(crate) completion: Box<dyn Completion>,

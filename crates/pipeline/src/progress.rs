@@ -1,8 +1,11 @@
 //! How far a run is, for whoever shows it.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use haloflow_geometry::Box3;
 
 use crate::cast::CastCounts;
 use crate::live::{Live, Window};
@@ -20,6 +23,8 @@ pub struct Progress {
     batches: AtomicU64,
     short_batches: AtomicU64,
     counts: Mutex<CastCounts>,
+    /// Tiles stored, by the voxels along z that they cover.
+    layers: Mutex<BTreeMap<[usize; 2], u64>>,
     doing: Mutex<String>,
     pub(crate) window: Window,
 }
@@ -100,9 +105,34 @@ impl Progress {
         self.short_batches.fetch_add(u64::from(rows < full), Ordering::Relaxed);
     }
 
-    pub(crate) fn tile_stored(&self, voxels: usize, counts: &CastCounts) {
+    /// Counts a tile that was stored, with what the cast changed in it.
+    pub fn tile_stored(&self, region: Box3, counts: &CastCounts) {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).add(counts);
-        self.voxels.fetch_add(voxels as u64, Ordering::Relaxed);
+        let layer = [region.start[0], region.stop[0]];
+        *self.layers.lock().unwrap_or_else(PoisonError::into_inner).entry(layer).or_default() += 1;
+        self.voxels.fetch_add(region.voxels() as u64, Ordering::Relaxed);
         self.tiles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tiles stored that cover the slice at `z`: as long as it stays the same, so does the slice.
+    #[must_use]
+    pub fn stored_at(&self, z: usize) -> u64 {
+        let layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
+        layers.iter().filter(|([start, stop], _)| (start..stop).contains(&&z)).map(|(_, tiles)| tiles).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_touched_by_the_tiles_that_cover_it() {
+        let progress = Progress::default();
+        for z in [0, 0, 8] {
+            progress.tile_stored(Box3::new([z, 0, 0], [z + 8, 4, 4]), &CastCounts::default());
+        }
+        assert_eq!([0, 7, 8, 15, 16].map(|z| progress.stored_at(z)), [2, 2, 1, 1, 0]);
+        assert_eq!((progress.snapshot().tiles, progress.snapshot().voxels), (3, 3 * 128));
     }
 }

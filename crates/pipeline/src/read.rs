@@ -15,9 +15,11 @@ use async_channel::Sender;
 use futures::{StreamExt, stream};
 use haloflow_geometry::{Box3, Step, Zyx};
 use haloflow_volume::Brick;
+use haloflow_volume::carried::carried;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::blocks::of_step;
 use crate::budget::Lease;
 use crate::fault::{Fault, Stage};
 use crate::messages::{PreparedStep, StepContext, StepInput};
@@ -48,11 +50,11 @@ pub(crate) async fn read(shared: Arc<Shared>, out: Sender<PreparedStep>) -> Resu
     let reading = admitted.map(|admitted| {
         let (shared, room) = (Arc::clone(&shared), Arc::clone(&room));
         let tasks = shared.tasks.clone();
-        AbortOnDropHandle::new(tasks.spawn(async move {
+        AbortOnDropHandle::new(tasks.spawn(carried(async move {
             let step = read_step(&shared, admitted).await;
             room.add_permits(2);
             step
-        }))
+        })))
     });
     let mut prepared = std::pin::pin!(reading.buffered(shared.read_ahead));
     while let Some(step) = prepared.next().await {
@@ -79,7 +81,9 @@ async fn admit(shared: &Shared, step: Step) -> Admitted {
             for (tile, bytes) in opened {
                 tiles.insert(tile, shared.budget.lease(bytes).await);
             }
-            Admitted { step, input: shared.budget.lease(input).await, tiles }
+            let input = shared.budget.lease(input).await;
+            shared.traced.begun(|| of_step(&shared.plan, &step));
+            Admitted { step, input, tiles }
         })
         .await
 }
@@ -88,13 +92,14 @@ async fn read_step(shared: &Shared, admitted: Admitted) -> Result<PreparedStep, 
     let Admitted { step, input, tiles } = admitted;
     let region = step.read;
     let _holding = shared.board.hold(Stage::Read, format!("block {region}"));
-    let (brick, failed) = match shared.meters.read.working(read_region(shared, &step)).await {
+    let reading = shared.meters.read.working(read_region(shared, &step));
+    let (brick, failed) = match shared.traced.working("read", || of_step(&shared.plan, &step), reading).await {
         Ok(brick) => (brick, None),
         // Zeros go its way, so that everything else goes on as planned; nothing that they give to is stored.
         Err(fault) if shared.quarantine.admits(&fault) => (shared.reader.zeros(region), Some(fault)),
         Err(fault) => return Err(fault),
     };
-    let (brick, normalisers) = normalisers(shared, brick, region).await?;
+    let (brick, normalisers) = normalisers(shared, brick, &step).await?;
     let context = StepContext::new(step, normalisers, tiles).but(failed);
     let since = Instant::now();
     Ok(PreparedStep { since, context: Arc::new(context), input: Arc::new(StepInput { brick, _lease: input }) })
@@ -118,10 +123,11 @@ async fn read_region(shared: &Shared, step: &Step) -> Result<Brick, Fault> {
     Err(Fault::defect(Stage::Read, "a block was never tried"))
 }
 
-async fn normalisers(shared: &Shared, brick: Brick, region: Box3) -> Result<(Brick, Vec<Normaliser>), Fault> {
+async fn normalisers(shared: &Shared, brick: Brick, step: &Step) -> Result<(Brick, Vec<Normaliser>), Fault> {
     let Normalisation::Percentile { percentiles: q } = shared.normalisation else {
         return Ok((brick, shared.normalisers.clone()));
     };
+    let (region, start) = (step.read, Instant::now());
     let (eps, clip, kind, meters) = (shared.eps, shared.clip, shared.spec.input, Arc::clone(&shared.meters));
     let work = move || {
         meters.prepare.work(|| {
@@ -136,5 +142,7 @@ async fn normalisers(shared: &Shared, brick: Brick, region: Box3) -> Result<(Bri
             (brick, normalisers)
         })
     };
-    shared.cpu.run(work).await.map_err(|error| Fault::volume(Stage::Prepare, &error))
+    let done = shared.cpu.run(work).await.map_err(|error| Fault::volume(Stage::Prepare, &error));
+    shared.traced.worked("prepare", || of_step(&shared.plan, step), start, (None, None));
+    done
 }

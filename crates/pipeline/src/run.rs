@@ -6,10 +6,12 @@ use std::time::Instant;
 
 use haloflow_engine::{EngineFactory, EngineSpec, Timeline};
 use haloflow_geometry::Zyx;
+use haloflow_volume::carried::carried;
 use haloflow_volume::{CpuPool, Environment, Ledger, VolumeError, VolumeWriter, Window};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use crate::blocks::{BlockTrace, Traced};
 use crate::board::Board;
 use crate::budget::Budget;
 use crate::device::{self, Device, DevicePorts, DeviceThread};
@@ -48,6 +50,8 @@ pub struct Run {
     pub progress: Arc<Progress>,
     /// Where the stages draw their work, if anybody wants to see it.
     pub timeline: Option<Arc<Timeline>>,
+    /// Who is told of the way of every block, if anybody is.
+    pub blocks: Option<Arc<dyn BlockTrace>>,
 }
 
 /// A run that has begun.
@@ -56,6 +60,7 @@ pub(crate) struct Running {
     environment: Environment,
     pub(crate) meters: Arc<Meters>,
     timeline: Option<Arc<Timeline>>,
+    traced: Traced,
     pub(crate) progress: Arc<Progress>,
     pub(crate) faults: Faults,
     quarantine: Arc<Quarantine>,
@@ -95,6 +100,7 @@ impl Run {
             environment: self.environment,
             meters: Arc::new(Meters::drawn_on(self.timeline.as_ref())),
             timeline: self.timeline,
+            traced: Traced::by(self.blocks),
             progress: self.progress,
             quarantine,
             faults: Faults::new(self.cancel.child_token()),
@@ -326,6 +332,7 @@ impl Running {
             progress: Arc::clone(&self.progress),
             faults: self.faults.clone(),
             board: self.board.clone(),
+            traced: self.traced.clone(),
             drain: self.drain.clone(),
             quarantine: Arc::clone(&self.quarantine),
             tasks: TaskTracker::new(),
@@ -351,14 +358,14 @@ impl Running {
     pub(crate) fn stop_when_asked(&self) -> AbortOnDropHandle<()> {
         let (drain, begun, cancel) = (self.drain.clone(), self.begun.clone(), self.faults.cancel().clone());
         let timeout = self.settings.resources.drain_timeout;
-        AbortOnDropHandle::new(tokio::spawn(async move {
+        AbortOnDropHandle::new(tokio::spawn(carried(async move {
             drain.cancelled().await;
             if begun.is_cancelled() {
                 tokio::time::sleep(timeout).await;
                 tracing::warn!("what was begun is not finished within {timeout:?} (`drain-timeout`); it is given up");
             }
             cancel.cancel();
-        }))
+        })))
     }
 
     /// Watches the stages until it is dropped.
@@ -366,7 +373,7 @@ impl Running {
         let watchdog = self.settings.resources.watchdog.clone()?;
         let (board, faults) = (self.board.clone(), self.faults.clone());
         let seen = (Arc::clone(&self.meters), Arc::clone(&self.progress));
-        Some(AbortOnDropHandle::new(tokio::spawn(watch(watchdog, board, seen, faults))))
+        Some(AbortOnDropHandle::new(tokio::spawn(carried(watch(watchdog, board, seen, faults)))))
     }
 
     /// How the run ended. A run that did not store everything never ends well.

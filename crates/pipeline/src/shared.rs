@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::after::VoxelStep;
+use crate::blocks::Traced;
 use crate::board::Board;
 use crate::budget::Budget;
 use crate::cast::Cast;
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) quarantine: Arc<Quarantine>,
     /// What the stages hold.
     pub(crate) board: Board,
+    /// Whoever traces blocks.
+    pub(crate) traced: Traced,
     /// Cancelled when no more steps are to be admitted.
     pub(crate) drain: CancellationToken,
     /// Every task that a stage starts, so that none outlives the run.

@@ -6,6 +6,7 @@ use async_channel::{Receiver, Sender, bounded};
 use haloflow_engine::Slot;
 use haloflow_geometry::number;
 use haloflow_volume::Written;
+use haloflow_volume::carried::carried;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::device::{DeviceThread, GRACE, join};
@@ -101,11 +102,11 @@ fn spawn_record(shared: &Shared, tiles: Receiver<StoredTile>) -> JoinHandle<()> 
         // The plan has no more tiles than fit.
         ledger.add(Written::default().record(number(shared.plan.tiles(), tile) as u32), &[]);
     }
-    tokio::spawn(async move {
+    tokio::spawn(carried(async move {
         if let Err(fault) = record(ledger, tiles).await {
             faults.report(fault);
         }
-    })
+    }))
 }
 
 /// Waits until what was stored is recorded; not for ever if the run has been cancelled.
@@ -141,7 +142,7 @@ fn spawn(
     work: impl Future<Output = Result<(), Fault>> + Send + 'static,
 ) {
     let faults = shared.faults.clone();
-    stages.spawn(async move {
+    stages.spawn(carried(async move {
         let guarded = std::panic::AssertUnwindSafe(work);
         let ended = faults.cancel().run_until_cancelled(futures::FutureExt::catch_unwind(guarded)).await;
         match ended {
@@ -149,5 +150,5 @@ fn spawn(
             Some(Ok(Err(fault))) => faults.report(fault),
             Some(Err(_)) => faults.report(Fault::defect(stage, "a stage panicked")),
         }
-    });
+    }));
 }

@@ -9,11 +9,13 @@ use async_channel::{Receiver, Sender};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use haloflow_geometry::{Box3, Zyx, number};
+use haloflow_volume::carried::carried;
 use haloflow_volume::{AlignedBytes, Window, Written};
 use rayon::prelude::*;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::after;
+use crate::blocks::block;
 use crate::cast::{CastCounts, cast_to};
 use crate::fault::{Fault, FaultKind, Stage};
 use crate::messages::{FinishedTile, StoredTile};
@@ -32,7 +34,7 @@ pub(crate) async fn write(
     let start = |tile| {
         let shared = Arc::clone(&shared);
         let (tasks, stored) = (shared.tasks.clone(), stored.clone());
-        let storing = AbortOnDropHandle::new(tasks.spawn(async move { store(&shared, tile, &stored).await }));
+        let storing = AbortOnDropHandle::new(tasks.spawn(carried(async move { store(&shared, tile, &stored).await })));
         async move { storing.await.map_err(|error| Fault::panicked(Stage::Write, &error))? }
     };
     limited(&shared.meters.write, tiles, shared.writers, start).await
@@ -80,7 +82,9 @@ async fn store(shared: &Arc<Shared>, tile: FinishedTile, stored: &Sender<StoredT
         let written = put(shared, &levels).await.map_err(|fault| fault.at(format!("block {region}")))?;
         Ok((written, seen))
     };
-    let stored_as: Result<_, Fault> = shared.meters.write.working(storing).await;
+    let storing = shared.meters.write.working(storing);
+    let stored_as: Result<_, Fault> = shared.traced.working("write", || vec![block(&shared.plan, tile)], storing).await;
+    shared.traced.ended(&shared.plan, tile, stored_as.as_ref().map(drop));
     drop(lease);
     let (written, seen) = match stored_as {
         Ok(stored_as) => stored_as,
@@ -96,7 +100,7 @@ async fn store(shared: &Arc<Shared>, tile: FinishedTile, stored: &Sender<StoredT
     shared.quarantine.stored();
     let mut counts = CastCounts::default();
     seen.iter().for_each(|of_channel| counts.add(&of_channel.counts));
-    shared.progress.tile_stored(region.voxels(), &counts);
+    shared.progress.tile_stored(region, &counts);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::dispatch::Live;
@@ -14,7 +14,7 @@ use crate::history::Sample;
 use crate::job::{Job, JobId, JobState, JobStatus, NewJob, Wish, now_ms};
 use crate::metrics::Totals;
 use crate::problem::Problem;
-use crate::runner::{Prepared, Runner};
+use crate::runner::{DeviceState, Prepared, Runner};
 use crate::settings::ServiceSettings;
 use crate::store::{Store, Submission};
 
@@ -23,6 +23,9 @@ const LONGEST_KEY: usize = 200;
 
 /// Jobs that have stopped whose samples are kept.
 const MOST_PAST: usize = 50;
+
+/// Slices that are drawn at one time; the next ones wait.
+const MOST_LOOKING: usize = 4;
 
 /// The range of priorities.
 const PRIORITIES: std::ops::RangeInclusive<i32> = -1000..=1000;
@@ -45,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) totals: Mutex<Totals>,
     /// Samples of the last jobs that have stopped.
     pub(crate) past: Mutex<VecDeque<(JobId, Vec<Sample>)>>,
+    /// Slices that are drawn at one time: each may take as much memory as a block of a job.
+    pub(crate) looking: Semaphore,
     /// Why it is not ready, if it is not.
     pub(crate) readiness: watch::Sender<Result<(), String>>,
     pub(crate) stopping: CancellationToken,
@@ -66,7 +71,9 @@ impl Daemon {
     pub fn new(settings: ServiceSettings, store: Store, runner: Arc<dyn Runner>, stopping: CancellationToken) -> Self {
         let readiness = watch::Sender::new(Err("it is warming up".to_owned()));
         let (events, running, wake, totals, past) = Default::default();
-        let shared = Shared { settings, store, runner, events, running, wake, totals, past, readiness, stopping };
+        let looking = Semaphore::new(MOST_LOOKING);
+        let shared =
+            Shared { settings, store, runner, events, running, wake, totals, past, looking, readiness, stopping };
         Self { shared: Arc::new(shared) }
     }
 
@@ -185,6 +192,12 @@ impl Daemon {
         }
         let past = self.shared.past.lock().unwrap_or_else(PoisonError::into_inner);
         past.iter().find(|(job, _)| *job == id).map(|(_, samples)| samples.clone()).unwrap_or_default()
+    }
+
+    /// The devices. A driver is asked, which may take its time.
+    pub(crate) async fn devices(&self) -> Vec<DeviceState> {
+        let runner = Arc::clone(&self.shared.runner);
+        tokio::task::spawn_blocking(move || runner.devices()).await.unwrap_or_default()
     }
 
     /// What all jobs have done, the budget that those hold that run, and the bytes that their blocks lease.

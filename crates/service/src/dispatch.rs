@@ -10,6 +10,7 @@ use tokio_util::task::TaskTracker;
 use crate::daemon::Daemon;
 use crate::history::{History, Sample};
 use crate::job::{Ending, Job, JobFault, JobId, JobProgress, JobState, JobStatus, Wish, now_ms};
+use crate::lines::Lines;
 use crate::queue::Holding;
 use crate::runner::{Outcome, RunningJob};
 use crate::store::StoreError;
@@ -20,9 +21,6 @@ const EVERY: Duration = Duration::from_millis(500);
 /// Before the table is tried again that could not be read.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Lines of a log that wait to be kept; more are dropped, and counted.
-const MOST_LINES: usize = 5_000;
-
 /// A job that runs.
 pub(crate) struct Live {
     status: Mutex<JobStatus>,
@@ -32,7 +30,7 @@ pub(crate) struct Live {
     pub(crate) progress: Arc<Progress>,
     /// When the first voxels were stored, and how many had been by then.
     since: Mutex<Option<(Instant, u64)>>,
-    lines: Mutex<Vec<String>>,
+    lines: Lines,
     history: Mutex<History>,
     started: Instant,
 }
@@ -48,7 +46,7 @@ impl Live {
             wish: Mutex::default(),
             progress: Arc::default(),
             since: Mutex::default(),
-            lines: Mutex::default(),
+            lines: Lines::default(),
             history: Mutex::default(),
             started: Instant::now(),
         }
@@ -105,13 +103,6 @@ impl Live {
 
     pub(crate) fn memory_bytes(&self) -> u64 {
         lock(&self.status).memory_bytes
-    }
-
-    fn add_line(&self, line: String) {
-        let mut lines = lock(&self.lines);
-        if lines.len() < MOST_LINES {
-            lines.push(line);
-        }
     }
 }
 
@@ -185,7 +176,7 @@ async fn follow(daemon: &Daemon, job: &Job, live: &Arc<Live>) {
         drain: live.drain.clone(),
         cancel: live.cancel.clone(),
         progress: Arc::clone(&live.progress),
-        log: Arc::new(move |line| lines.add_line(line)),
+        log: Arc::new(move |line| lines.lines.add(line)),
     };
     // A task of its own, so that a panic is the job's fault and not the daemon's end.
     let mut running = tokio::spawn(daemon.shared.runner.run(run));
@@ -216,14 +207,14 @@ async fn follow(daemon: &Daemon, job: &Job, live: &Arc<Live>) {
 async fn look(daemon: &Daemon, id: JobId, live: &Live) {
     keep_lines(daemon, id, live).await;
     let seconds = live.started.elapsed().as_secs_f64();
-    let inside = live.progress.live();
-    lock(&live.history).look(seconds, &inside, || daemon.shared.runner.devices());
+    let (inside, devices) = (live.progress.live(), daemon.devices().await);
+    lock(&live.history).look(seconds, &inside, || devices);
     let status = lock(&live.status).clone();
     daemon.shared.events.tell(live.told(status));
 }
 
 async fn keep_lines(daemon: &Daemon, id: JobId, live: &Live) {
-    let lines = std::mem::take(&mut *lock(&live.lines));
+    let lines = live.lines.take();
     if !lines.is_empty()
         && let Err(error) = daemon.shared.store.log(id, lines).await
     {

@@ -48,6 +48,12 @@ impl Guard {
         {
             return Err(refused("wrong-origin", "pages of other sites may not use this daemon".into()));
         }
+        // Where a browser leaves the origin out it still says whose page asks.
+        let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+        let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
+        if !reads && site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+            return Err(refused("wrong-origin", "pages of other sites may not use this daemon".into()));
+        }
         let open = !["/v1", "/metrics"].iter().any(|closed| path == *closed || path.starts_with(&format!("{closed}/")));
         if open { Ok(()) } else { self.knows_token(headers) }
     }
@@ -172,6 +178,9 @@ pub(crate) fn shared_with_other_sites(method: &Method, headers: &mut HeaderMap) 
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, HEAD"));
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("range"));
         headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("3600"));
+        // Browsers ask this of a page on the internet that wants something of a machine at hand.
+        let nearby = http::HeaderName::from_static("access-control-allow-private-network");
+        headers.insert(nearby, HeaderValue::from_static("true"));
     }
 }
 

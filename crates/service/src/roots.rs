@@ -1,6 +1,7 @@
 //! Which places jobs may read and write: prefixes of URLs, part by part.
 
 use std::fmt;
+use std::path::PathBuf;
 
 /// A list of prefixes. An empty one allows nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,13 @@ impl Roots {
             }
         }
         if errors.is_empty() { Ok(Self(roots)) } else { Err(errors) }
+    }
+
+    /// The folders of this machine among them.
+    #[must_use]
+    pub fn folders(&self) -> Vec<PathBuf> {
+        let local = self.0.iter().filter(|root| root.scheme == "file");
+        local.map(|root| std::iter::once("/").chain(root.parts.iter().map(String::as_str)).collect()).collect()
     }
 
     /// Whether `place` lies in one of them. `place` is a URL or an absolute path whose links were followed.
@@ -106,6 +114,8 @@ mod tests {
             assert!(!roots.allow(outside), "{outside}");
         }
         assert!(!Roots::default().allow("/data"));
+        assert_eq!(roots.folders(), [PathBuf::from("/data"), "/scratch/a".into()]);
+        assert_eq!(Roots::new(["/"]).unwrap().folders(), [PathBuf::from("/")]);
     }
 
     #[test]

@@ -121,6 +121,35 @@ pub struct SideInfo {
     pub element: String,
 }
 
+/// Bytes of an object that are given at one time.
+pub const MOST_BYTES: u64 = 256 << 20;
+
+/// Which bytes of an object are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// All of them.
+    All,
+    /// Those from the first number on, up to the second.
+    Between(u64, u64),
+    /// Those from this one on.
+    From(u64),
+    /// So many at its end.
+    Last(u64),
+}
+
+/// Bytes of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The bytes. None if the object has none there, or if they are more than [`MOST_BYTES`].
+    pub bytes: Bytes,
+    /// Where they begin in the object.
+    pub start: u64,
+    /// Where they end, or would end.
+    pub stop: u64,
+    /// Size of the object.
+    pub size: u64,
+}
+
 /// Why something of a volume cannot be shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -143,10 +172,13 @@ pub trait Runner: Send + Sync + 'static {
     /// Runs a job to its end. A job that was stopped before goes on where it was.
     fn run(&self, job: RunningJob) -> BoxFuture<'static, Outcome>;
 
+    /// Removes what it has kept of jobs that are no longer in the table.
+    fn forget(&self, jobs: Vec<JobId>) -> BoxFuture<'_, ()>;
+
     /// The models that are ready.
     fn models(&self) -> Vec<LoadedModel>;
 
-    /// The devices that jobs can name.
+    /// The devices that jobs can name. May block.
     fn devices(&self) -> Vec<DeviceState>;
 
     /// The size of a side of the job with these keys.
@@ -167,7 +199,7 @@ pub trait Runner: Send + Sync + 'static {
         pixels: usize,
     ) -> BoxFuture<'a, Result<Slice, NotShown>>;
 
-    /// An object of a side as it is stored; none if there is none.
+    /// Bytes of an object of a side as it is stored; none if there is no such object, or it is no file. No more than [`MOST_BYTES`] are given.
     ///
     /// # Errors
     /// As [`side`](Self::side).
@@ -176,6 +208,6 @@ pub trait Runner: Send + Sync + 'static {
         config: &'a Value,
         side: Side,
         key: &'a str,
-        range: Option<(u64, u64)>,
-    ) -> BoxFuture<'a, Result<Option<Bytes>, NotShown>>;
+        wanted: Wanted,
+    ) -> BoxFuture<'a, Result<Option<Piece>, NotShown>>;
 }

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 
 use crate::daemon::Daemon;
 use crate::dispatch::dispatch;
+use crate::prune::{prune, prune_until_stopped};
 use crate::{api, guard};
 
 /// How long answers that have begun may take to end when the daemon stops.
@@ -35,7 +36,8 @@ pub async fn serve(daemon: Daemon, listener: TcpListener) {
                 tracing::error!("no job can run: {why}");
             }
             let _before = daemon.shared.readiness.send_replace(warm.unwrap_or_else(|| Err("it is stopping".into())));
-            dispatch(daemon).await;
+            prune(&daemon).await;
+            tokio::join!(dispatch(daemon.clone()), prune_until_stopped(&daemon));
         }
     });
     accept(&daemon, listener, router).await;

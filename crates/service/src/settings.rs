@@ -79,6 +79,21 @@ impl Default for Limits {
     }
 }
 
+/// Which jobs stay in the table once they have ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Keep {
+    /// Those that ended no longer ago; all if there is none.
+    pub age: Option<Duration>,
+    /// The last ones, so many; all if there is none.
+    pub jobs: Option<u64>,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self { age: Some(Duration::from_secs(30 * 24 * 60 * 60)), jobs: Some(10_000) }
+    }
+}
+
 /// Everything that the daemon is told.
 #[derive(Clone, Debug)]
 pub struct ServiceSettings {
@@ -100,6 +115,8 @@ pub struct ServiceSettings {
     pub capacity: Capacity,
     /// What clients may ask for.
     pub limits: Limits,
+    /// Which jobs stay.
+    pub keep: Keep,
     /// How long jobs may take to stop when the daemon does.
     pub drain: Duration,
 }

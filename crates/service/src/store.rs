@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::job::{Ending, Job, JobId, JobState, NewJob, Wish};
+use crate::settings::Keep;
 
 pub use table::{Page, Submission};
 
@@ -22,6 +23,9 @@ const MOST_AT_ONCE: usize = 512;
 
 /// Requests that wait for the thread at most; whoever comes then waits.
 const WAITING: usize = 1024;
+
+/// Jobs that are removed in one go, so that nobody waits long for the table meanwhile.
+const PRUNED_AT_ONCE: u32 = 200;
 
 /// Why the table could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +110,7 @@ impl Store {
         self.call(move |table| table::report(table, id)).await
     }
 
-    /// Jobs, the newest first.
+    /// Jobs, the newest first, without their keys.
     ///
     /// # Errors
     /// If the table cannot be read.
@@ -182,6 +186,16 @@ impl Store {
     /// If the table cannot be read.
     pub async fn logs(&self, id: JobId, after: i64, most: usize) -> Result<Vec<(i64, String)>, StoreError> {
         self.call(move |table| table::logs(table, id, after, most)).await
+    }
+
+    /// Removes some of the jobs that are not to be kept at `now`, with their logs and reports, and gives their numbers; none if there are no
+    /// more. Only jobs that have ended are removed.
+    ///
+    /// # Errors
+    /// If the table cannot be written.
+    pub async fn prune(&self, keep: Keep, now: u64) -> Result<Vec<JobId>, StoreError> {
+        let before = keep.age.map(|age| now.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)));
+        self.call(move |table| table::prune(table, before, keep.jobs, PRUNED_AT_ONCE)).await
     }
 
     async fn call<T: Send + 'static>(

@@ -21,7 +21,7 @@ const SCHEMES: &str = "s3://, gs://, az://, abfs://, http://, https:// (read onl
 
 /// The location of a URL or a plain path. In a URL, percent escapes are decoded; spaces and `+` stand for themselves.
 pub(crate) async fn locate(text: &str, environment: &Environment) -> Result<Location, VolumeError> {
-    let Some((scheme, rest)) = text.split_once("://") else { return local(text) };
+    let Some((scheme, rest)) = text.split_once("://") else { return local(text, environment) };
     if rest.contains(['?', '#']) {
         return Err(VolumeError::usage(format!(
             "the URL {text:?} has a query or a fragment, which is not supported: write ? as %3F and # as %23"
@@ -36,7 +36,7 @@ pub(crate) async fn locate(text: &str, environment: &Environment) -> Result<Loca
         )));
     }
     match scheme {
-        "file" => local(&format!("/{}", decoded(path)?)),
+        "file" => local(&format!("/{}", decoded(path)?), environment),
         "memory" => Ok(in_memory(decoded(rest)?, environment)),
         _ => remote(scheme, authority, decoded(path)?, &AmazonSettings::default(), environment).await,
     }
@@ -49,7 +49,7 @@ pub(crate) fn in_memory(path: Path, environment: &Environment) -> Location {
 }
 
 /// The location of a path in the local file system; relative to the working directory unless absolute.
-pub(crate) fn local(text: &str) -> Result<Location, VolumeError> {
+pub(crate) fn local(text: &str, environment: &Environment) -> Result<Location, VolumeError> {
     let bad = |error: &dyn std::fmt::Display| VolumeError::usage(format!("the path {text:?} is not usable: {error}"));
     if text.is_empty() {
         return Err(VolumeError::usage("a path is empty: give the folder of a Zarr array or an OME-Zarr group"));
@@ -59,6 +59,7 @@ pub(crate) fn local(text: &str) -> Result<Location, VolumeError> {
     let url = directory.to_string_lossy().trim_end_matches('/').to_owned();
     let mut location = location(Store::local(Arc::new(LocalFileSystem::new())), &url, root);
     location.directory = Some(directory);
+    location.confined = environment.confinement();
     Ok(location)
 }
 
@@ -98,7 +99,8 @@ pub(crate) async fn remote(
 
 fn location(store: Store, url: &str, root: Path) -> Location {
     let url = if url.ends_with("://") { url } else { url.trim_end_matches('/') }.to_owned();
-    Location { store, root, url, directory: None, read_only: false, counters: StorageCounters::default() }
+    let counters = StorageCounters::default();
+    Location { store, root, url, directory: None, confined: None, read_only: false, counters }
 }
 
 /// A new client for the bucket, container or server at `base`.
@@ -215,7 +217,7 @@ mod tests {
     async fn local_paths_have_one_name() {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().canonicalize().unwrap();
-        let here = local(&format!("{}/new one/a+b", base.display())).unwrap();
+        let here = local(&format!("{}/new one/a+b", base.display()), &Environment::empty()).unwrap();
         let there = locate(&format!("file://{}/new%20one/a+b", base.display()), &Environment::empty()).await.unwrap();
         assert_eq!(here.url, there.url);
         assert!(

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::carried::noted;
+
 /// Counters shared by everything that works on one volume. Cloning shares them.
 #[derive(Clone, Debug, Default)]
 pub struct StorageCounters {
@@ -149,6 +151,7 @@ impl StorageCounters {
 
     fn worked(&self, work: StorageWork, cell: &AtomicU64, since: Instant) {
         add(cell, nanos(since.elapsed()));
+        noted(work, since);
         if let Some(observer) = self.cells.observer.get() {
             observer(work, since);
         }

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use object_store::memory::InMemory;
 
 use crate::Network;
+use crate::confined::Confined;
 use crate::store::Store;
 
 /// Variables such as `AWS_ENDPOINT_URL`, passed in once, limits on the network, the remote stores in use, and the store behind
@@ -21,6 +23,7 @@ struct Shared {
     variables: BTreeMap<String, String>,
     network: Network,
     memory: Arc<InMemory>,
+    confined: Option<Arc<Confined>>,
     stores: Mutex<HashMap<String, Store>>,
 }
 
@@ -41,9 +44,22 @@ impl Environment {
     /// An environment of these variables (name, value) and this network.
     #[must_use]
     pub fn with_network(variables: impl IntoIterator<Item = (String, String)>, network: Network) -> Self {
-        let (memory, stores) = Default::default();
+        let (memory, confined, stores) = Default::default();
         let variables = variables.into_iter().collect();
-        Self { shared: Arc::new(Shared { variables, network, memory, stores }) }
+        Self { shared: Arc::new(Shared { variables, network, memory, confined, stores }) }
+    }
+
+    /// The same, but files of this machine are read and written in these folders only, wherever links may lead.
+    #[must_use]
+    pub fn confined(self, read: Vec<PathBuf>, write: Vec<PathBuf>) -> Self {
+        let Shared { variables, network, memory, .. } = &*self.shared;
+        let (variables, memory, stores) = (variables.clone(), Arc::clone(memory), Mutex::default());
+        let confined = Some(Arc::new(Confined { read, write }));
+        Self { shared: Arc::new(Shared { variables, network: *network, memory, confined, stores }) }
+    }
+
+    pub(crate) fn confinement(&self) -> Option<Arc<Confined>> {
+        self.shared.confined.clone()
     }
 
     /// An environment without variables.

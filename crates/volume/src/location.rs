@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -11,10 +12,11 @@ use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, P
 use reqwest::StatusCode;
 
 use crate::client::Failure;
+use crate::confined::Confined;
 use crate::retry::{Failed, persist};
 use crate::store::Store;
 use crate::upload::upload;
-use crate::{StorageCounters, VolumeError, VolumeErrorKind};
+use crate::{Piece, StorageCounters, VolumeError, VolumeErrorKind};
 
 /// A prefix in a store. Keys are relative to it. Cloning shares store and counters.
 #[derive(Clone, Debug)]
@@ -27,6 +29,8 @@ pub(crate) struct Location {
     /// The directory, if the store is the local file system.
     pub(crate) directory: Option<PathBuf>,
     pub(crate) read_only: bool,
+    /// Which folders its files may lie in; any if none, and where it is no folder of this machine.
+    pub(crate) confined: Option<Arc<Confined>>,
     pub(crate) counters: StorageCounters,
 }
 
@@ -107,6 +111,55 @@ impl Location {
         self.get_range(key, size.saturating_sub(length)..size).await
     }
 
+    /// Bytes of an object and where they lie in it, unless they are more than `most`; or `None` if there is no object.
+    pub(crate) async fn piece(
+        &self,
+        key: &str,
+        range: Option<GetRange>,
+        most: u64,
+    ) -> Result<Option<Piece>, VolumeError> {
+        // A folder is no object, as it is none elsewhere.
+        if let Some(directory) = &self.directory
+            && tokio::fs::metadata(directory.join(key)).await.is_ok_and(|found| found.is_dir())
+        {
+            return Ok(None);
+        }
+        if !self.is_regular(key).await.map_err(|failed| self.failed("read", key, failed))? {
+            return Ok(None);
+        }
+        let (path, range) = (&self.path(key), &range);
+        let fetched = persist(&self.store, &self.counters, || async move {
+            let since = Instant::now();
+            let options = GetOptions { range: range.clone(), ..GetOptions::default() };
+            let answer = match self.store.objects.get_opts(path, options).await {
+                Ok(answer) => answer,
+                Err(object_store::Error::NotFound { .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let (at, size) = (answer.range.clone(), answer.meta.size);
+            let fits = at.end.saturating_sub(at.start) <= most;
+            let bytes = if fits { answer.bytes().await? } else { Bytes::new() };
+            self.counters.fetched(bytes.len(), since);
+            Ok(Some(Piece { bytes, start: at.start, stop: at.end, size }))
+        });
+        match fetched.await {
+            Ok(piece) => Ok(piece),
+            // A store refuses ranges of which an object has nothing, which would look like a store that is out of order.
+            Err(failed) if range.is_some() && refuses_ranges(&failed.error) => match (self.size(key).await?, range) {
+                (None, _) => Ok(None),
+                (Some(0), _) => Ok(Some(Piece { bytes: Bytes::new(), start: 0, stop: 0, size: 0 })),
+                (Some(size), Some(GetRange::Bounded(range))) if size <= range.start => {
+                    Ok(Some(Piece { bytes: Bytes::new(), start: size, stop: size, size }))
+                }
+                (Some(size), Some(GetRange::Offset(start))) if size <= *start => {
+                    Ok(Some(Piece { bytes: Bytes::new(), start: size, stop: size, size }))
+                }
+                _ => Err(self.failed("read", key, failed)),
+            },
+            Err(failed) => Err(self.failed("read", key, failed)),
+        }
+    }
+
     /// Size of an object in bytes, or `None` if there is none.
     pub(crate) async fn size(&self, key: &str) -> Result<Option<u64>, VolumeError> {
         let path = &self.path(key);
@@ -138,6 +191,7 @@ impl Location {
 
     /// Puts a whole object, replacing what was there.
     pub(crate) async fn put(&self, key: &str, bytes: Bytes) -> Result<(), VolumeError> {
+        self.stays(key).await?;
         let since = Instant::now();
         let (path, bytes) = (&self.path(key), &bytes);
         let put = persist(&self.store, &self.counters, || upload(&self.store, path, bytes.clone()));
@@ -148,6 +202,7 @@ impl Location {
 
     /// Puts an object that must not exist yet; `false` if it does, which may be from a try of this call whose answer was lost.
     pub(crate) async fn create(&self, key: &str, bytes: Bytes) -> Result<bool, VolumeError> {
+        self.stays(key).await?;
         let since = Instant::now();
         let (path, bytes) = (&self.path(key), &bytes);
         let created = persist(&self.store, &self.counters, || async move {
@@ -236,6 +291,7 @@ impl Location {
 
     /// Deletes everything below this location, and nothing else.
     pub(crate) async fn delete_all(&self) -> Result<(), VolumeError> {
+        self.stays("what lies in it").await?;
         let Some(directory) = self.directory.clone() else {
             let deleted = persist(&self.store, &self.counters, || async move {
                 self.counters.asked();
@@ -257,6 +313,7 @@ impl Location {
 
     /// Deletes one object. None there is none the less well deleted.
     pub(crate) async fn delete(&self, key: &str) -> Result<(), VolumeError> {
+        self.stays(key).await?;
         let path = &self.path(key);
         let deleted = persist(&self.store, &self.counters, || async move {
             self.counters.asked();
@@ -300,6 +357,11 @@ impl Location {
     async fn is_regular(&self, key: &str) -> Result<bool, Failed> {
         let Some(directory) = &self.directory else { return Ok(true) };
         let file = directory.join(key);
+        if let Some(confined) = &self.confined
+            && !confined.reads(&file).await.unwrap_or(false)
+        {
+            return Err(refused(OUTSIDE));
+        }
         let what = match tokio::fs::metadata(&file).await {
             Ok(found) if found.is_file() => return Ok(true),
             Ok(found) if found.is_dir() => "it is a folder and should be a file",
@@ -310,11 +372,16 @@ impl Location {
                 Err(error) => return Ok(error.kind() != std::io::ErrorKind::NotFound),
             },
         };
-        Err(Failed {
-            error: object_store::Error::Generic { store: "LocalFileSystem", source: what.into() },
-            effort: String::new(),
-            transient: false,
-        })
+        Err(refused(what))
+    }
+
+    /// Refuses to write or delete what lies, links followed, where nothing may be written.
+    async fn stays(&self, key: &str) -> Result<(), VolumeError> {
+        let (Some(directory), Some(confined)) = (&self.directory, &self.confined) else { return Ok(()) };
+        match confined.writes(&directory.join(key)).await {
+            Ok(true) => Ok(()),
+            _ => Err(self.failed("write", key, refused(OUTSIDE))),
+        }
     }
 
     fn path(&self, key: &str) -> Path {
@@ -338,6 +405,14 @@ impl Location {
         };
         VolumeError::new(kind, format!("cannot {verb} {name}: {text}{effort}")).with_source(error)
     }
+}
+
+/// What is said of a file that a link puts elsewhere.
+const OUTSIDE: &str = "links followed, it lies in a folder that may not be used";
+
+fn refused(what: &'static str) -> Failed {
+    let error = object_store::Error::Generic { store: "LocalFileSystem", source: what.into() };
+    Failed { error, effort: String::new(), transient: false }
 }
 
 /// What the client found, if the error comes from there.

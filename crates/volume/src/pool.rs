@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::VolumeError;
+use crate::carried::carried_over;
 
 /// A pool of threads for work that computes; its threads are named `haloflow-cpu-N`. Cloning shares the pool, and the threads
 /// end when the last clone is dropped.
@@ -53,7 +54,7 @@ impl CpuPool {
     }
 
     /// Runs `work` on the pool and waits for its result without blocking the runtime. Inside `work`, rayon's parallel iterators use
-    /// this pool. Whatever is moved into `work` (a permit, a lease) lives as long as the work.
+    /// this pool. Whatever is moved into `work` (a permit, a lease) lives as long as the work. Log lines and notes of `work` are the caller's.
     ///
     /// Cancellation: dropping the future does not stop work that has been handed over; its result is dropped on the pool.
     ///
@@ -61,6 +62,7 @@ impl CpuPool {
     /// `Internal` with the panic's message if `work` panics.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, VolumeError> {
         let (sender, receiver) = oneshot::channel();
+        let work = carried_over(work);
         self.pool.spawn(move || {
             // A send fails only if the caller has gone; the result is then dropped here.
             let _ = sender.send(catch_unwind(AssertUnwindSafe(work)));

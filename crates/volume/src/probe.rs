@@ -174,7 +174,7 @@ async fn listed(place: &Location) -> (Vec<Finding>, bool) {
 fn nearest(place: &Location) -> Location {
     let Some(directory) = &place.directory else { return place.clone() };
     let found = directory.ancestors().find(|folder| folder.exists()).unwrap_or(directory);
-    crate::address::local(&found.to_string_lossy()).unwrap_or_else(|_| place.clone())
+    crate::address::local(&found.to_string_lossy(), &crate::Environment::empty()).unwrap_or_else(|_| place.clone())
 }
 
 fn ok(check: &'static str, subject: &str, found: impl Into<String>) -> Finding {

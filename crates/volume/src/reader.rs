@@ -9,6 +9,7 @@ use moka::policy::EvictionPolicy;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::axes::{AxisMap, Strides};
+use crate::carried::carried;
 use crate::fetch::{Permit, Permitted, UnitSource};
 use crate::gather::{Placement, Unit, gather};
 use crate::input::Input;
@@ -226,7 +227,7 @@ impl VolumeReader {
             while running.len() < self.shared.source.requests() {
                 let Some(group) = waiting.pop_front() else { break };
                 let reader = self.clone();
-                running.spawn(async move { reader.load(group).await });
+                running.spawn(carried(async move { reader.load(group).await }));
             }
             let Some(first) = running.join_next().await else { return Ok(brick) };
             let (mut arrived, mut elsewhere) = settled(first)?;

@@ -187,7 +187,7 @@ async fn kvstore(value: Option<&Value>, name: &str, environment: &Environment) -
         Path::parse(path.trim_matches('/')).map_err(|error| VolumeError::usage(format!("the path of {name}: {error}")))
     };
     match required("driver")?.as_str() {
-        "file" => local(&required("path")?),
+        "file" => local(&required("path")?, environment),
         "memory" => Ok(in_memory(key()?, environment)),
         "s3" => remote("s3", &required("bucket")?, key()?, &amazon_settings(store, &name)?, environment).await,
         "gcs" => remote("gs", &required("bucket")?, key()?, &AmazonSettings::default(), environment).await,

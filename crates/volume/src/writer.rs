@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::axes::AxisMap;
+use crate::carried::carried;
 use crate::documents::Seal;
 use crate::gather::{Placement, fill_row, scatter};
 use crate::layout::Layout;
@@ -156,7 +157,7 @@ impl VolumeWriter {
             while running.len() < self.shared.in_flight {
                 let Some((place, job)) = waiting.next() else { break };
                 let put = Arc::clone(&self.shared).write_unit(job, tile, Arc::clone(&channels));
-                running.spawn(async move { (place, put.await) });
+                running.spawn(carried(async move { (place, put.await) }));
             }
             match running.join_next().await {
                 None => return Ok(Written(objects)),

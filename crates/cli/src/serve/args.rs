@@ -68,6 +68,21 @@ pub(crate) struct ServeArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warm_models: Option<usize>,
 
+    /// Send traces of jobs to this OpenTelemetry collector, over OTLP/HTTP; OTEL_EXPORTER_OTLP_ENDPOINT does so too
+    #[arg(long, value_name = "URL", help_heading = "Jobs")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) otlp_endpoint: Option<String>,
+
+    /// Days for which jobs that have ended are kept; 0 is for ever [default: 30]
+    #[arg(long, value_name = "DAYS", help_heading = "Jobs")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) keep_days: Option<u64>,
+
+    /// Jobs that have ended that are kept, the last ones; 0 is any number [default: 10000]
+    #[arg(long, value_name = "N", help_heading = "Jobs")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) keep_jobs: Option<u64>,
+
     /// Jobs that may wait [default: 100000]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use haloflow_service::runner::Prepared;
 use haloflow_volume::{Environment, Place};
 use serde_json::{Map, Value};
+use tokio::runtime::Handle;
 
 use crate::args::RunArgs;
 use crate::config;
@@ -12,13 +13,14 @@ use crate::machine::Machine;
 use crate::ready;
 
 /// Keys that a job may not have, and why.
-const REFUSED: [(&str, &str); 9] = [
+const REFUSED: [(&str, &str); 10] = [
     ("python", "it would run as the daemon's user"),
     ("registry", "it names code"),
     ("cache", "it is the daemon's"),
     ("metrics-json", "the report is at /v1/jobs/ID/report"),
     ("trace", "it would be written on the daemon's machine"),
     ("diagnosis", "it would be written on the daemon's machine"),
+    ("otlp-endpoint", "traces go where the daemon's do"),
     ("interruption-notice", "the daemon watches for its own"),
     ("log-format", "it is the daemon's"),
     ("log-level", "it is the daemon's"),
@@ -53,7 +55,10 @@ pub(super) async fn check(rules: Rules, typed: Value, environment: &Environment)
         }
     };
     args.memory.get_or_insert_with(|| rules.memory.to_string());
-    let model = args.model.as_deref().and_then(|model| real(model, &mut errors));
+    let model = match &args.model {
+        Some(model) => real(model, &mut errors).await,
+        None => None,
+    };
     if let Some(model) = &model {
         args.model = Some(model.clone());
     }
@@ -133,12 +138,12 @@ fn args(typed: Map<String, Value>, defaults: &RunArgs) -> Result<RunArgs, Vec<St
 }
 
 /// The model's path with links followed.
-fn real(model: &Path, errors: &mut Vec<String>) -> Option<PathBuf> {
+async fn real(model: &Path, errors: &mut Vec<String>) -> Option<PathBuf> {
     if !model.is_absolute() {
         errors.push(format!("`model` is {}; a job has to name it by its absolute path", model.display()));
         return None;
     }
-    match model.canonicalize() {
+    match tokio::fs::canonicalize(model).await {
         Ok(model) => Some(model),
         Err(_) => {
             errors.push(format!("`model`: there is no {} that the daemon can read", model.display()));
@@ -155,9 +160,13 @@ async fn places(typed: &[&String], environment: &Environment, errors: &mut Vec<S
             errors.push(sentence);
             continue;
         }
-        match Place::find(text, environment).await {
-            Ok(place) => found.push(place.url().to_owned()),
-            Err(error) => errors.push(error.to_string()),
+        // A path is looked at on its disk, which may be far away.
+        let (text, environment, runtime) = ((*text).clone(), environment.clone(), Handle::current());
+        let finding = tokio::task::spawn_blocking(move || runtime.block_on(Place::find(&text, &environment)));
+        match finding.await {
+            Ok(Ok(place)) => found.push(place.url().to_owned()),
+            Ok(Err(error)) => errors.push(error.to_string()),
+            Err(error) => errors.push(format!("the check ended unexpectedly: {error}")),
         }
     }
     found

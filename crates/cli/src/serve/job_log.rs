@@ -1,5 +1,5 @@
-//! The log lines of jobs: what is said inside a job's span goes to that job; what stages say on their own threads, where no span
-//! reaches, goes to every job that runs.
+//! The log lines of jobs: what is said inside a job's span goes to that job, on whichever thread; what is said outside of every job goes
+//! to none.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -42,9 +42,8 @@ impl JobLogs {
         Taken { logs: self.clone(), id }
     }
 
-    fn sinks(&self, id: Option<JobId>) -> Vec<Sink> {
-        let sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
-        sinks.iter().filter(|(job, _)| id.is_none_or(|id| id == **job)).map(|(_, sink)| Arc::clone(sink)).collect()
+    fn sink(&self, id: JobId) -> Option<Sink> {
+        self.sinks.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 }
 
@@ -68,15 +67,12 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for JobLogs {
         let of_span = spans.find_map(|span| span.extensions().get::<JobOf>().map(|JobOf(job)| *job));
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let sinks = self.sinks(of_span.or(fields.job));
-        if sinks.is_empty() {
-            return;
-        }
+        let Some(sink) = of_span.or(fields.job).and_then(|job| self.sink(job)) else { return };
         let mut line = String::new();
         // Writing into a string cannot fail.
         let _ = SystemTime.format_time(&mut Writer::new(&mut line));
         let _ = write!(line, " {} {}{}", event.metadata().level(), fields.message, fields.others);
-        sinks.into_iter().for_each(|sink| sink(line.clone()));
+        sink(line);
     }
 }
 
@@ -117,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_gets_its_own_lines_and_those_of_nobody() {
+    fn a_job_gets_its_own_lines_and_no_others() {
         let logs = JobLogs::default();
         let lines = [Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new()))];
         let _taken: Vec<Taken> = (1..)
@@ -128,12 +124,15 @@ mod tests {
             })
             .collect();
         tracing::subscriber::with_default(tracing_subscriber::registry().with(logs), || {
-            tracing::info_span!("job", job = 1_i64).in_scope(|| tracing::warn!(device = "cpu", "of the first"));
+            tracing::error_span!("job", job = 1_i64).in_scope(|| {
+                tracing::info_span!("inside").in_scope(|| tracing::warn!(device = "cpu", "of the first"));
+            });
+            tracing::info!(job = 2_i64, "of the second");
             tracing::info!("of nobody");
             tracing::debug!("not told");
         });
         let told = lines.map(|lines| lines.lock().unwrap().clone());
-        assert!(told[0].len() == 2 && told[0][0].ends_with(" WARN of the first device=cpu"), "{told:?}");
-        assert!(told[1].len() == 1 && told[1][0].ends_with(" INFO of nobody"), "{told:?}");
+        assert!(told[0].len() == 1 && told[0][0].ends_with(" WARN of the first device=cpu"), "{told:?}");
+        assert!(told[1].len() == 1 && told[1][0].ends_with(" INFO of the second"), "{told:?}");
     }
 }

@@ -3,19 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use haloflow_engine::EngineFactory;
 use haloflow_engine::warm::{Identity, Pool};
 use haloflow_engine_torch::{TorchFactory, TorchOptions};
+use haloflow_pipeline::blocks::BlockTrace;
 use haloflow_pipeline::{Fault, Report, Run, resume};
 use haloflow_service::ServiceSettings;
-use haloflow_service::job::JobFault;
+use haloflow_service::job::{JobFault, JobId};
 use haloflow_service::runner::{
-    DeviceState, LoadedModel, NotShown, Outcome, Prepared, Runner, RunningJob, Side, SideInfo, Slice,
+    DeviceState, LoadedModel, NotShown, Outcome, Piece, Prepared, Runner, RunningJob, Side, SideInfo, Slice, Wanted,
 };
 use haloflow_volume::Environment;
+use opentelemetry::KeyValue;
 use serde_json::Value;
 use tracing::Instrument;
 
@@ -25,6 +26,7 @@ use super::job_log::JobLogs;
 use super::volumes::Volumes;
 use crate::args::RunArgs;
 use crate::exit;
+use crate::otlp::Traces;
 use crate::ready::{Stop, ready};
 use crate::settings::Settings;
 
@@ -39,9 +41,12 @@ pub(crate) struct JobRunner {
 /// What a job that runs needs of it.
 struct Shared {
     variables: Vec<(String, String)>,
+    /// The folders that jobs may read, and those that they may write.
+    folders: [Vec<PathBuf>; 2],
     engines: Pool,
     logs: JobLogs,
     state: PathBuf,
+    traces: Option<Traces>,
 }
 
 impl JobRunner {
@@ -51,14 +56,15 @@ impl JobRunner {
         settings: &ServiceSettings,
         idle_engines: usize,
         state: PathBuf,
-        logs: JobLogs,
+        (logs, traces): (JobLogs, Option<Traces>),
     ) -> Self {
         let variables: Vec<(String, String)> = std::env::vars().collect();
+        let folders = [settings.read_roots.folders(), settings.write_roots.folders()];
         let memory = settings.capacity.memory_bytes / settings.capacity.jobs.max(1) as u64;
         Self {
             rules: Rules { defaults, models: settings.models.clone(), memory },
-            volumes: Volumes::new(Environment::new(variables.clone())),
-            shared: Arc::new(Shared { variables, engines: Pool::new(idle_engines), logs, state }),
+            volumes: Volumes::new(confined(Environment::new(variables.clone()), &folders)),
+            shared: Arc::new(Shared { variables, folders, engines: Pool::new(idle_engines), logs, state, traces }),
             gpus: Gpus::find(),
         }
     }
@@ -90,7 +96,8 @@ impl Runner for JobRunner {
 
     fn run(&self, job: RunningJob) -> BoxFuture<'static, Outcome> {
         let shared = Arc::clone(&self.shared);
-        let span = tracing::info_span!("job", job = job.id);
+        // Of the highest level, so that no `log-level` takes it away.
+        let span = tracing::error_span!("job", job = job.id);
         async move {
             let _taken = shared.logs.take(job.id, Arc::clone(&job.log));
             let outcome = Box::pin(run(&shared, job)).await;
@@ -100,6 +107,16 @@ impl Runner for JobRunner {
             outcome
         }
         .instrument(span)
+        .boxed()
+    }
+
+    fn forget(&self, jobs: Vec<JobId>) -> BoxFuture<'_, ()> {
+        async move {
+            for id in jobs {
+                // Few jobs leave one.
+                drop(tokio::fs::remove_file(diagnosis(&self.shared.state, id)).await);
+            }
+        }
         .boxed()
     }
 
@@ -137,9 +154,9 @@ impl Runner for JobRunner {
         config: &'a Value,
         side: Side,
         key: &'a str,
-        range: Option<(u64, u64)>,
-    ) -> BoxFuture<'a, Result<Option<Bytes>, NotShown>> {
-        self.volumes.object(config, side, key, range).boxed()
+        wanted: Wanted,
+    ) -> BoxFuture<'a, Result<Option<Piece>, NotShown>> {
+        self.volumes.object(config, side, key, wanted).boxed()
     }
 }
 
@@ -149,7 +166,7 @@ async fn run(shared: &Shared, job: RunningJob) -> Outcome {
         Err(error) => return refused(&[format!("the job's keys cannot be read: {error}")], exit::USAGE),
     };
     let mut args = args;
-    args.diagnosis = Some(shared.state.join(format!("job-{}-diagnosis.json", job.id)));
+    args.diagnosis = Some(diagnosis(&shared.state, job.id));
     if job.again && args.overwrite == Some(true) {
         args = gone_on_with(shared, args, &job.drain).await;
     }
@@ -158,25 +175,41 @@ async fn run(shared: &Shared, job: RunningJob) -> Outcome {
         Err(Stop::Refused(sentences, code)) => return refused(&sentences, code),
         Err(Stop::Fault(fault)) => return outcome(&Report::failed(&fault), Err(&fault)),
     };
+    let about = || vec![KeyValue::new("haloflow.job", job.id)];
+    let spans = shared.traces.as_ref().map(|traces| traces.begin("job", about()));
     let factories = settings.engines.into_iter().map(|options| warm(&shared.engines, options)).collect();
     let run = Run {
-        environment: Environment::with_network(shared.variables.clone(), settings.network),
+        environment: confined(Environment::with_network(shared.variables.clone(), settings.network), &shared.folders),
         settings: settings.run,
         factories,
         drain: job.drain,
         cancel: job.cancel,
         progress: job.progress,
         timeline: None,
+        blocks: spans.clone().map(|spans| spans as Arc<dyn BlockTrace>),
     };
     let (report, ended) = Box::pin(run.execute()).await;
+    if let Some(spans) = spans {
+        spans.end(&report, ended.as_ref().map(drop));
+    }
     outcome(&report, ended.as_ref().map(drop))
+}
+
+/// What storage may look at: wherever links lead, no file outside of these folders.
+fn confined(environment: Environment, [read, write]: &[Vec<PathBuf>; 2]) -> Environment {
+    environment.confined(read.clone(), write.clone())
+}
+
+/// Where a job that hangs tells what its stages held.
+fn diagnosis(state: &Path, id: JobId) -> PathBuf {
+    state.join(format!("job-{id}-diagnosis.json"))
 }
 
 /// A job that overwrites does so at its first start only: after that it goes on with what it began, if it came so far.
 async fn gone_on_with(shared: &Shared, args: RunArgs, drain: &tokio_util::sync::CancellationToken) -> RunArgs {
     let kept = RunArgs { overwrite: None, resume: None, ..args.clone() };
     let Ok((_, Settings { run, network, .. })) = ready(kept.clone(), drain).await else { return args };
-    let environment = Environment::with_network(shared.variables.clone(), network);
+    let environment = confined(Environment::with_network(shared.variables.clone(), network), &shared.folders);
     match resume::explain(&run, &environment).await {
         Ok(told) if !told.is_refused() => kept,
         _ => args,

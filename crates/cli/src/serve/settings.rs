@@ -7,7 +7,7 @@ use std::time::Duration;
 use haloflow_service::ServiceSettings;
 use haloflow_service::queue::Capacity;
 use haloflow_service::roots::Roots;
-use haloflow_service::settings::{Limits, Token};
+use haloflow_service::settings::{Keep, Limits, Token};
 
 use super::args::ServeArgs;
 use crate::args::RunArgs;
@@ -58,12 +58,22 @@ pub(crate) fn serving(args: &ServeArgs, defaults: &RunArgs, machine: &Machine) -
             memory_bytes: size("budget", args.budget.as_deref(), machine.memory / 5 * 3, &mut errors),
         },
         limits: limits(args, &mut errors),
+        keep: keep(args),
         drain: time("drain-timeout", defaults.drain_timeout.as_deref().unwrap_or("25s"), &mut errors) + LAST_STEPS,
     };
     for sentence in settings.check().err().into_iter().flatten() {
         errors.tell(&sentence);
     }
     errors.into_result(Serving { settings, idle_engines: args.warm_models.unwrap_or(1), state })
+}
+
+fn keep(args: &ServeArgs) -> Keep {
+    let usual = Keep::default();
+    let days = |days: u64| Duration::from_secs(days.saturating_mul(24 * 60 * 60));
+    Keep {
+        age: args.keep_days.map_or(usual.age, |kept| (kept > 0).then(|| days(kept))),
+        jobs: args.keep_jobs.map_or(usual.jobs, |kept| (kept > 0).then_some(kept)),
+    }
 }
 
 fn limits(args: &ServeArgs, errors: &mut Errors) -> Limits {

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 
-use bytes::Bytes;
 use haloflow_geometry::Box3;
-use haloflow_service::runner::{NotShown, Side, SideInfo, Slice};
+use haloflow_service::runner::{MOST_BYTES, NotShown, Piece, Side, SideInfo, Slice, Wanted};
 use haloflow_volume::{Brick, CpuPool, Element, Environment, InputOptions, Place, VolumeError, VolumeReader};
 use serde_json::Value;
 
@@ -80,8 +79,8 @@ impl Volumes {
         config: &Value,
         side: Side,
         key: &str,
-        range: Option<(u64, u64)>,
-    ) -> Result<Option<Bytes>, NotShown> {
+        wanted: Wanted,
+    ) -> Result<Option<Piece>, NotShown> {
         let source = options(config, side)?.source;
         let known = self.places.lock().unwrap_or_else(PoisonError::into_inner).get(&source).cloned();
         let place = match known {
@@ -96,7 +95,14 @@ impl Volumes {
                 place
             }
         };
-        place.object(key, range.map(|(start, end)| start..end)).await.map_err(told)
+        let wanted = match wanted {
+            Wanted::All => haloflow_volume::Wanted::All,
+            Wanted::Between(start, stop) => haloflow_volume::Wanted::Between(start, stop),
+            Wanted::From(start) => haloflow_volume::Wanted::From(start),
+            Wanted::Last(count) => haloflow_volume::Wanted::Last(count),
+        };
+        let piece = place.object(key, wanted, MOST_BYTES).await.map_err(told)?;
+        Ok(piece.map(|haloflow_volume::Piece { bytes, start, stop, size }| Piece { bytes, start, stop, size }))
     }
 
     async fn open(&self, options: &InputOptions) -> Result<VolumeReader, NotShown> {

@@ -272,6 +272,7 @@ pub(crate) fn prepare(settings: &RunSettings, environment: &Environment, factori
         drain: CancellationToken::new(),
         progress: Arc::default(),
         timeline: None,
+        blocks: None,
     }
 }
 

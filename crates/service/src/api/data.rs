@@ -9,6 +9,7 @@ use super::take::DataPart;
 use crate::daemon::Daemon;
 use crate::guard::shared_with_other_sites;
 use crate::problem::Problem;
+use crate::runner::{MOST_BYTES, Piece, Wanted};
 
 /// Gives an object, or a range of it.
 pub(super) async fn object(
@@ -30,39 +31,43 @@ pub(super) async fn object(
 async fn found(daemon: &Daemon, part: DataPart, headers: &HeaderMap) -> Result<Response, Problem> {
     let nothing = || Problem::new(StatusCode::NOT_FOUND, "no-such-object", "there is no such object");
     let DataPart { key, side, path } = part;
-    if path.split('/').any(|part| part.is_empty() || part == "." || part == ".." || part.starts_with(".haloflow")) {
+    if !is_key(&key) || !path.split('/').all(is_part) {
         return Err(nothing());
     }
     let job = daemon.shared.store.with_data_key(key).await?.ok_or_else(nothing)?;
-    let range = headers.get(header::RANGE).and_then(|range| Range::read(range.to_str().ok()?));
-    let bounds = match range {
-        Some(Range::Bounded(start, end)) => Some((start, end)),
-        _ => None,
-    };
-    let object = daemon.shared.runner.object(&job.config, side, &path, bounds).await;
-    let bytes = object
+    let wanted = headers.get(header::RANGE).and_then(|range| wanted(range.to_str().ok()?)).unwrap_or(Wanted::All);
+    let piece = daemon.shared.runner.object(&job.config, side, &path, wanted).await;
+    let Piece { bytes, start, stop, size } = piece
         .map_err(|why| Problem::new(StatusCode::BAD_GATEWAY, "store-failed", why.to_string()))?
         .ok_or_else(nothing)?;
-    let length = bytes.len() as u64;
-    let (start, bytes) = match range {
-        None => return Ok(with_ranges(bytes.into_response())),
-        Some(Range::Bounded(start, _)) => (start, bytes),
-        Some(Range::From(start)) => (start, bytes.slice(length.min(start) as usize..)),
-        Some(Range::Last(count)) => {
-            let start = length.saturating_sub(count);
-            (start, bytes.slice(start as usize..))
-        }
-    };
+    if stop.saturating_sub(start) > MOST_BYTES {
+        let detail = format!("that is {} bytes; ask for ranges of {MOST_BYTES} at most", stop - start);
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "object-too-large", detail));
+    }
+    if wanted == Wanted::All {
+        return Ok(with_ranges(bytes.into_response()));
+    }
     if bytes.is_empty() {
-        let detail = format!("the object has no bytes from {start} on");
+        let detail = format!("the object has {size} bytes, and none there");
         return Err(Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, "no-such-range", detail));
     }
-    let content = format!("bytes {start}-{}/*", start + bytes.len() as u64 - 1);
+    let content = format!("bytes {start}-{}/{size}", start + bytes.len() as u64 - 1);
     let mut response = with_ranges((StatusCode::PARTIAL_CONTENT, bytes).into_response());
     if let Ok(content) = HeaderValue::from_str(&content) {
         response.headers_mut().insert(header::CONTENT_RANGE, content);
     }
     Ok(response)
+}
+
+/// Whether this can be the key of a job: nothing is served under one that could be guessed.
+fn is_key(key: &str) -> bool {
+    key.len() == 32 && key.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Whether this may be a part of an object's name. What haloflow keeps for itself is not for viewers.
+fn is_part(part: &str) -> bool {
+    let own = part.get(..9).is_some_and(|start| start.eq_ignore_ascii_case(".haloflow"));
+    !part.is_empty() && part != "." && part != ".." && !own && !part.contains(char::is_control)
 }
 
 fn with_ranges(mut response: Response) -> Response {
@@ -72,22 +77,13 @@ fn with_ranges(mut response: Response) -> Response {
 }
 
 /// What of an object is wanted. Several ranges at a time are not understood, and give all of it, as the standard allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Range {
-    Bounded(u64, u64),
-    From(u64),
-    Last(u64),
-}
-
-impl Range {
-    fn read(text: &str) -> Option<Self> {
-        let (start, end) = text.strip_prefix("bytes=")?.split_once('-')?;
-        match (start.parse().ok(), end.parse::<u64>().ok()) {
-            (Some(start), Some(end)) => (end >= start).then_some(Self::Bounded(start, end.checked_add(1)?)),
-            (Some(start), None) if end.is_empty() => Some(Self::From(start)),
-            (None, Some(count)) if start.is_empty() => Some(Self::Last(count)),
-            _ => None,
-        }
+fn wanted(range: &str) -> Option<Wanted> {
+    let (start, end) = range.strip_prefix("bytes=")?.split_once('-')?;
+    match (start.parse().ok(), end.parse::<u64>().ok()) {
+        (Some(start), Some(end)) => (end >= start).then_some(Wanted::Between(start, end.checked_add(1)?)),
+        (Some(start), None) if end.is_empty() => Some(Wanted::From(start)),
+        (None, Some(count)) if start.is_empty() => Some(Wanted::Last(count)),
+        _ => None,
     }
 }
 
@@ -98,16 +94,27 @@ mod tests {
     #[test]
     fn ranges_are_read() {
         for (text, range) in [
-            ("bytes=0-9", Some(Range::Bounded(0, 10))),
-            ("bytes=5-", Some(Range::From(5))),
-            ("bytes=-7", Some(Range::Last(7))),
+            ("bytes=0-9", Some(Wanted::Between(0, 10))),
+            ("bytes=5-", Some(Wanted::From(5))),
+            ("bytes=-7", Some(Wanted::Last(7))),
             ("bytes=9-5", None),
             ("bytes=0-1,3-4", None),
             ("bytes=-", None),
             ("lines=1-2", None),
             ("bytes=0-18446744073709551615", None),
         ] {
-            assert_eq!(Range::read(text), range, "{text}");
+            assert_eq!(wanted(text), range, "{text}");
         }
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_or_to_what_is_ours_are_none() {
+        for part in ["0", "zarr.json", ".zattrs", "c", "..a", "a..", ".halo"] {
+            assert!(is_part(part), "{part}");
+        }
+        for part in ["", ".", "..", ".haloflow", ".HaloFlow", ".haloflow-x", "a\0", "a\nb"] {
+            assert!(!is_part(part), "{part:?}");
+        }
+        assert!(is_key(&"0a".repeat(16)) && !is_key("none-1-2") && !is_key(""));
     }
 }

@@ -57,5 +57,5 @@ pub(super) async fn models(State(daemon): State<Daemon>) -> Json<Vec<LoadedModel
 /// The devices, with their memory and load.
 #[utoipa::path(get, path = "/v1/devices", tag = "machine", responses((status = 200, body = [DeviceState])))]
 pub(super) async fn devices(State(daemon): State<Daemon>) -> Json<Vec<DeviceState>> {
-    Json(daemon.shared.runner.devices())
+    Json(daemon.devices().await)
 }

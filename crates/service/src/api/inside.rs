@@ -50,7 +50,7 @@ pub(super) async fn numbers(State(daemon): State<Daemon>) -> Result<impl IntoRes
     let text = metrics::text(&Told {
         totals: &totals,
         jobs: &jobs,
-        devices: &shared.runner.devices(),
+        devices: &daemon.devices().await,
         budget: [held, shared.settings.capacity.memory_bytes],
         leased,
         ready: shared.readiness.borrow().is_ok() && !shared.stopping.is_cancelled(),

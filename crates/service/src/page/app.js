@@ -11,9 +11,9 @@ let sides = {};
 /** Asks the daemon; a problem becomes an error with its sentence. */
 async function ask(path, options = {}) {
   const token = sessionStorage.getItem("token");
-  const headers = token ? { authorization: `Bearer ${token}` } : {};
+  const headers = { ...options.headers, ...(token ? { authorization: `Bearer ${token}` } : {}) };
   const answer = await fetch(path, { ...options, headers });
-  if (answer.ok) return answer;
+  if (answer.ok || answer.status === 304) return answer;
   const problem = await answer.json().catch(() => ({ detail: `the daemon answered ${answer.status}` }));
   if (answer.status === 401) wantToken(token ? problem.detail : "");
   throw Object.assign(new Error(problem.detail), { status: answer.status });
@@ -189,29 +189,58 @@ async function slices() {
   looking?.abort();
   looking = new AbortController();
   const { signal } = looking;
+  shown = null;
+  await Promise.all(["input", "output"].map((side) => slice(side, signal)));
+}
+
+/** What tells the output slice that is shown from the next. */
+let shown = null;
+
+/** Shows one slice, unless it is the one that is shown already. */
+async function slice(side, signal, known = null) {
   const [id, z] = [chosen, at("z").value];
-  await Promise.all(["input", "output"].map(async (side) => {
-    const [image, note] = [at(side), at(`${side}-told`)];
-    if (!sides[side]) {
+  const [image, note] = [at(side), at(`${side}-told`)];
+  if (!sides[side]) {
+    image.hidden = true;
+    note.textContent = sides[`${side}_told`] ?? "Nothing to see yet.";
+    return;
+  }
+  try {
+    const headers = known ? { "if-none-match": known } : {};
+    const answer = await ask(`/v1/jobs/${id}/slices/${side}?z=${z}`, { signal, headers });
+    if (answer.status === 304) return;
+    const before = image.src;
+    const picture = await answer.blob();
+    if (signal.aborted) return;
+    image.src = URL.createObjectURL(picture);
+    if (before) URL.revokeObjectURL(before);
+    if (side === "output") shown = answer.headers.get("etag");
+    image.alt = `${side === "input" ? "Input" : "Output"} of job ${id} at z ${z}`;
+    image.hidden = false;
+    note.textContent = `${sides[side].shape.join(" × ")} voxels, ${sides[side].element}`;
+  } catch (error) {
+    if (error.name !== "AbortError") {
       image.hidden = true;
-      note.textContent = sides[`${side}_told`] ?? "Nothing to see yet.";
-      return;
+      note.textContent = error.message;
     }
-    try {
-      const answer = await ask(`/v1/jobs/${id}/slices/${side}?z=${z}`, { signal });
-      const before = image.src;
-      image.src = URL.createObjectURL(await answer.blob());
-      if (before) URL.revokeObjectURL(before);
-      image.alt = `${side === "input" ? "Input" : "Output"} of job ${id} at z ${z}`;
-      image.hidden = false;
-      note.textContent = `${sides[side].shape.join(" × ")} voxels, ${sides[side].element}`;
-    } catch (error) {
-      if (error.name !== "AbortError") {
-        image.hidden = true;
-        note.textContent = error.message;
-      }
-    }
-  }));
+  }
+}
+
+let soon = null;
+
+/** Shows the output anew a moment later: blocks that are stored until then count once. */
+function refreshSoon() {
+  soon ??= setTimeout(() => {
+    soon = null;
+    refresh().catch(() => {});
+  }, 1000);
+}
+
+/** The output slice, if a block was stored that touches it; the daemon knows. */
+async function refresh() {
+  if (jobs.get(chosen)?.state !== "running" || !looking) return;
+  if (!sides.output) await look();
+  else if (shown) await slice("output", looking.signal, shown);
 }
 
 async function change(what) {
@@ -238,6 +267,7 @@ function seen(job) {
     drawJob(job);
     if (job.state === "running" || before?.state !== job.state) drawStages().catch(() => {});
     if (before && before.state !== job.state) look().catch(() => {});
+    else if (before?.progress?.blocks !== job.progress?.blocks) refreshSoon();
   }
 }
 

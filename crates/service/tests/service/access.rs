@@ -79,6 +79,11 @@ async fn pages_of_other_sites_can_do_nothing() {
         }
         assert!(!read.headers.contains_key("access-control-allow-origin"));
     }
+    let id = scene.submitted(job("wait")).await;
+    for (site, status) in [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)] {
+        let paused = scene.request(Method::POST, &format!("/v1/jobs/{id}/pause")).header("sec-fetch-site", site);
+        assert_eq!(answer(paused).await.status, status, "{site}");
+    }
     // What a browser asks before it sends JSON across sites.
     let asked = scene.request(Method::OPTIONS, "/v1/jobs").header("origin", "http://evil.org");
     assert_eq!(answer(asked).await.status, 403);

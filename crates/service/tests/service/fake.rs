@@ -1,15 +1,17 @@
 //! A runner that runs nothing: a job does what its key `does` says.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use haloflow_pipeline::Progress;
 use haloflow_service::job::JobFault;
 use haloflow_service::runner::{
-    DeviceState, LoadedModel, NotShown, Outcome, Prepared, Runner, RunningJob, Side, SideInfo, Slice,
+    DeviceState, LoadedModel, MOST_BYTES, NotShown, Outcome, Piece, Prepared, Runner, RunningJob, Side, SideInfo,
+    Slice, Wanted,
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -20,11 +22,27 @@ pub(crate) struct FakeRunner {
     pub(crate) ends: Arc<Semaphore>,
     pub(crate) begun: Arc<AtomicUsize>,
     pub(crate) cold: Option<String>,
+    pub(crate) forgotten: Mutex<Vec<i64>>,
+    /// The progress of the job that was started last.
+    pub(crate) progress: Mutex<Arc<Progress>>,
+    /// Slices that are read, now and at most; they wait for a permit of `slices`, if it is not closed.
+    pub(crate) reading: [AtomicUsize; 2],
+    pub(crate) slices: Semaphore,
 }
 
 impl Default for FakeRunner {
     fn default() -> Self {
-        Self { ends: Arc::new(Semaphore::new(0)), begun: Arc::default(), cold: None }
+        let slices = Semaphore::new(0);
+        slices.close();
+        Self {
+            ends: Arc::new(Semaphore::new(0)),
+            begun: Arc::default(),
+            cold: None,
+            forgotten: Mutex::default(),
+            progress: Mutex::default(),
+            reading: Default::default(),
+            slices,
+        }
     }
 }
 
@@ -69,6 +87,7 @@ impl Runner for FakeRunner {
     fn run(&self, job: RunningJob) -> BoxFuture<'static, Outcome> {
         let ends = Arc::clone(&self.ends);
         self.begun.fetch_add(1, Ordering::SeqCst);
+        *self.progress.lock().unwrap() = Arc::clone(&job.progress);
         async move {
             (job.log)(format!("job {} begins", job.id));
             match job.config["does"].as_str().unwrap_or_default() {
@@ -90,6 +109,11 @@ impl Runner for FakeRunner {
             }
         }
         .boxed()
+    }
+
+    fn forget(&self, jobs: Vec<i64>) -> BoxFuture<'_, ()> {
+        self.forgotten.lock().unwrap().extend(jobs);
+        async {}.boxed()
     }
 
     fn models(&self) -> Vec<LoadedModel> {
@@ -114,7 +138,16 @@ impl Runner for FakeRunner {
     }
 
     fn slice<'a>(&'a self, _: &'a Value, _: Side, z: usize, _: usize) -> BoxFuture<'a, Result<Slice, NotShown>> {
-        async move { Ok(Slice { width: 4, height: 2, values: (0..8).map(|i| (i + z) as f32).collect() }) }.boxed()
+        async move {
+            let [now, most] = &self.reading;
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            if let Ok(permit) = self.slices.acquire().await {
+                permit.forget();
+            }
+            now.fetch_sub(1, Ordering::SeqCst);
+            Ok(Slice { width: 4, height: 2, values: (0..8).map(|i| (i + z) as f32).collect() })
+        }
+        .boxed()
     }
 
     fn object<'a>(
@@ -122,15 +155,21 @@ impl Runner for FakeRunner {
         _: &'a Value,
         side: Side,
         key: &'a str,
-        range: Option<(u64, u64)>,
-    ) -> BoxFuture<'a, Result<Option<Bytes>, NotShown>> {
+        wanted: Wanted,
+    ) -> BoxFuture<'a, Result<Option<Piece>, NotShown>> {
         async move {
             let whole = Bytes::from(format!("{side:?} {key}"));
-            let there = key != "missing";
-            Ok(there.then(|| match range {
-                Some((from, to)) => whole.slice(from as usize..(to as usize).min(whole.len())),
-                None => whole,
-            }))
+            // One that is too large to be given is there without its bytes.
+            let size = if key == "huge" { MOST_BYTES + 100 } else { whole.len() as u64 };
+            let (start, stop) = match wanted {
+                Wanted::All => (0, size),
+                Wanted::Between(start, stop) => (start.min(size), stop.min(size)),
+                Wanted::From(start) => (start.min(size), size),
+                Wanted::Last(count) => (size.saturating_sub(count), size),
+            };
+            let given = start as usize..(stop as usize).min(whole.len());
+            let bytes = if key == "huge" { Bytes::new() } else { whole.slice(given) };
+            Ok((key != "missing").then_some(Piece { bytes, start, stop, size }))
         }
         .boxed()
     }

@@ -38,6 +38,9 @@ async fn slices_are_pictures_and_what_is_not_there_is_told() {
     assert_eq!(sides["output_told"], "there is no output yet");
     let link = sides["neuroglancer"].as_str().unwrap();
     assert!(link.starts_with("https://neuroglancer-demo.appspot.com/#!%7B") && !link.contains('"'), "{link}");
+    let proxied = scene.request(Method::GET, &format!("/v1/jobs/{id}/slices")).header("x-forwarded-proto", "https");
+    let proxied = answer(proxied).await.json()["neuroglancer"].as_str().unwrap().to_owned();
+    assert!(link.contains("zarr://http://") && proxied.contains("zarr://https://"), "{link} {proxied}");
     let picture = scene.request(Method::GET, &format!("/v1/jobs/{id}/slices/input?z=1")).send().await.unwrap();
     assert_eq!(picture.headers()["content-type"], "image/png");
     let mut reader = png::Decoder::new(std::io::Cursor::new(picture.bytes().await.unwrap())).read_info().unwrap();
@@ -48,6 +51,39 @@ async fn slices_are_pictures_and_what_is_not_there_is_told() {
     scene.get(&format!("/v1/jobs/{id}/slices/input")).await.problem(400, "bad-query");
     scene.get(&format!("/v1/jobs/{id}/slices/input?z=0&pixels=9999")).await.problem(400, "bad-query");
     scene.get("/v1/jobs/99/slices/input?z=1").await.problem(404, "no-such-job");
+}
+
+#[tokio::test]
+async fn a_slice_of_the_output_is_another_once_a_block_that_touches_it_is_stored() {
+    let scene = Scene::new().await;
+    let id = scene.submitted(job("wait")).await;
+    scene.wait_for(id, "running").await;
+    let store = |z| {
+        let region = haloflow_geometry::Box3::new([z, 0, 0], [z + 2, 2, 4]);
+        scene.runner.progress.lock().unwrap().tile_stored(region, &Default::default());
+    };
+    let asked = |side: &str, known: &str| {
+        let request = scene.request(Method::GET, &format!("/v1/jobs/{id}/slices/{side}?z=1"));
+        request.header("if-none-match", known).send()
+    };
+    let tag = |answer: &reqwest::Response| answer.headers().get("etag").map(|tag| tag.to_str().unwrap().to_owned());
+    store(0);
+    let first = asked("output", "").await.unwrap();
+    let known = tag(&first).unwrap();
+    assert_eq!(first.status(), 200);
+    store(2);
+    assert_eq!(asked("output", &known).await.unwrap().status(), 304);
+    store(0);
+    let second = asked("output", &known).await.unwrap();
+    assert_eq!(second.status(), 200);
+    assert_ne!(tag(&second).unwrap(), known);
+    // The input stays as it is, and nothing is known of a job that does not run.
+    assert_eq!(tag(&asked("input", "").await.unwrap()), None);
+    let known = tag(&second).unwrap();
+    scene.runner.ends.add_permits(1);
+    scene.wait_for(id, "succeeded").await;
+    let last = asked("output", &known).await.unwrap();
+    assert_eq!((last.status().as_u16(), tag(&last)), (200, None));
 }
 
 #[tokio::test]
@@ -67,9 +103,9 @@ async fn a_viewer_of_another_site_gets_objects_with_the_key_and_nothing_without(
     assert_eq!(whole.headers["access-control-allow-origin"], "*");
     assert_eq!(whole.headers["cross-origin-resource-policy"], "cross-origin");
     for (range, text, content) in [
-        ("bytes=2-4", "put", "bytes 2-4/*"),
-        ("bytes=12-", ".json", "bytes 12-16/*"),
-        ("bytes=-5", ".json", "bytes 12-16/*"),
+        ("bytes=2-4", "put", "bytes 2-4/17"),
+        ("bytes=12-", ".json", "bytes 12-16/17"),
+        ("bytes=-5", ".json", "bytes 12-16/17"),
     ] {
         let part = asked(format!("/data/{key}/input/0/zarr.json"), range).await;
         assert_eq!((part.status, part.text.as_str()), (206, text), "{range}");
@@ -77,6 +113,8 @@ async fn a_viewer_of_another_site_gets_objects_with_the_key_and_nothing_without(
     }
     asked(format!("/data/{key}/input/0/zarr.json"), "bytes=99-").await.problem(416, "no-such-range");
     asked(format!("/data/{key}/input/missing"), "").await.problem(404, "no-such-object");
+    asked(format!("/data/{key}/input/huge"), "").await.problem(413, "object-too-large");
+    asked(format!("/data/{key}/input/huge"), "bytes=5-").await.problem(413, "object-too-large");
     for wrong in [
         format!("/data/{}/input/0/zarr.json", "0".repeat(32)),
         format!("/data/{key}/input/%2e%2e/secret"),
@@ -89,6 +127,7 @@ async fn a_viewer_of_another_site_gets_objects_with_the_key_and_nothing_without(
     let asked = scene.request(Method::OPTIONS, &format!("/data/{key}/input/x")).header("origin", "https://viewer.org");
     let allowed = answer(asked).await;
     assert_eq!((allowed.status, &allowed.headers["access-control-allow-headers"]), (204, &"range".parse().unwrap()));
+    assert_eq!(allowed.headers["access-control-allow-private-network"], "true");
 }
 
 #[tokio::test]

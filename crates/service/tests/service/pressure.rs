@@ -1,5 +1,6 @@
 //! Many, large and slow.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use haloflow_service::settings::Limits;
@@ -7,8 +8,9 @@ use reqwest::Method;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 
-use crate::fake::job;
+use crate::fake::{FakeRunner, job};
 use crate::scene::{LONGEST, Scene, answer};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,4 +154,28 @@ async fn connections_beyond_the_limit_are_closed_and_room_comes_back() {
     // The places are free again once the others are done.
     let asked = answer(scene.request(Method::GET, "/health/live"));
     assert_eq!(tokio::time::timeout(LONGEST, asked).await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn only_a_few_slices_are_read_at_one_time() {
+    let runner = FakeRunner { slices: Semaphore::new(0), ..FakeRunner::default() };
+    let scene = Scene::within(tempfile::tempdir().unwrap(), runner, |_| {}).await;
+    let id = scene.submitted(job("end")).await;
+    scene.wait_for(id, "succeeded").await;
+    let [now, most] = &scene.runner.reading;
+    let path = format!("/v1/jobs/{id}/slices/input?z=1");
+    let slices = (0..20).map(|_| scene.get(&path));
+    let steering = async {
+        while now.load(Ordering::SeqCst) < 4 {
+            tokio::task::yield_now().await;
+        }
+        // Meanwhile all the others have come, and wait.
+        for _ in 0..40 {
+            assert_eq!(scene.get("/v1/jobs").await.status, 200);
+        }
+        scene.runner.slices.add_permits(20);
+    };
+    let (answers, ()) = futures::future::join(futures::future::join_all(slices), steering).await;
+    assert!(answers.iter().all(|answer| answer.status == 200));
+    assert_eq!(most.load(Ordering::SeqCst), 4);
 }

@@ -46,3 +46,25 @@ async fn a_job_that_does_not_stop_holds_the_end_up_no_longer_than_allowed() {
     stopping.await.unwrap();
     assert!(began.elapsed() >= drain);
 }
+
+#[tokio::test]
+async fn jobs_that_are_not_kept_are_gone_after_a_start_and_the_runner_forgets_them() {
+    let scene = Scene::new().await;
+    for _ in 0..3 {
+        let id = scene.submitted(job("end")).await;
+        scene.wait_for(id, "succeeded").await;
+    }
+    let paused = scene.submitted(job("wait")).await;
+    assert_eq!(scene.post(&format!("/v1/jobs/{paused}/pause")).await.status, 200);
+    let folder = scene.stop().await;
+    let scene = Scene::within(folder, FakeRunner::default(), |settings| settings.keep.jobs = Some(1)).await;
+    // Jobs begin only after that.
+    let running = scene.submitted(job("wait")).await;
+    scene.wait_for(running, "running").await;
+    for gone in [1, 2] {
+        scene.get(&format!("/v1/jobs/{gone}/logs")).await.problem(404, "no-such-job");
+    }
+    assert_eq!(scene.get("/v1/jobs/3").await.json()["state"], "succeeded");
+    assert_eq!(scene.get(&format!("/v1/jobs/{paused}")).await.json()["state"], "paused");
+    assert_eq!(*scene.runner.forgotten.lock().unwrap(), [1, 2]);
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use haloflow_service::queue::Capacity;
 use haloflow_service::roots::Roots;
-use haloflow_service::settings::Limits;
+use haloflow_service::settings::{Keep, Limits};
 use haloflow_service::store::{Store, StoreThread};
 use haloflow_service::{Daemon, ServiceSettings, serve};
 use reqwest::Method;
@@ -71,6 +71,7 @@ pub(crate) fn settings(folder: &TempDir) -> ServiceSettings {
         table: folder.path().join("jobs.sqlite"),
         capacity: Capacity { jobs: 1, memory_bytes: 100 },
         limits: Limits { rate: 0.0, ..Limits::default() },
+        keep: Keep::default(),
         drain: Duration::from_secs(10),
     }
 }

@@ -120,6 +120,7 @@ pub(crate) async fn run(settings: &RunSettings) -> Result<(Report, Duration)> {
         cancel: CancellationToken::new(),
         progress: Arc::new(Progress::default()),
         timeline: None,
+        blocks: None,
     };
     let began = Instant::now();
     let (report, ended) = run.execute().await;
