@@ -46,6 +46,7 @@ mod record;
 mod run;
 mod sample;
 mod shared;
+mod wanted;
 mod whole;
 mod wiring;
 mod write;

@@ -27,9 +27,11 @@ use crate::normalise::{Normalisation, Normaliser};
 use crate::quarantine::TRIES;
 use crate::shared::Shared;
 use crate::statistics::{Voxels, percentiles};
+use crate::wanted::{Wanted, Wanting};
 
 struct Admitted {
     step: Step,
+    wanting: Wanting,
     input: Lease,
     tiles: HashMap<Zyx, Lease>,
 }
@@ -38,13 +40,14 @@ struct Admitted {
 pub(crate) async fn read(shared: Arc<Shared>, out: Sender<PreparedStep>) -> Result<(), Fault> {
     let steps = stream::iter(shared.plan.steps(shared.column)).take_until(shared.drain.clone().cancelled_owned());
     let room = Arc::new(Semaphore::new(1));
+    let wanted = Wanted::default();
     let admitted = steps.then(|step| {
-        let (shared, room) = (Arc::clone(&shared), Arc::clone(&room));
+        let (shared, room, wanted) = (Arc::clone(&shared), Arc::clone(&room), wanted.clone());
         async move {
             if let Ok(taken) = room.acquire().await {
                 taken.forget();
             }
-            admit(&shared, step).await
+            admit(&shared, &wanted, step).await
         }
     });
     let reading = admitted.map(|admitted| {
@@ -66,7 +69,7 @@ pub(crate) async fn read(shared: Arc<Shared>, out: Sender<PreparedStep>) -> Resu
     Ok(())
 }
 
-async fn admit(shared: &Shared, step: Step) -> Admitted {
+async fn admit(shared: &Shared, wanted: &Wanted, step: Step) -> Admitted {
     let input = step.read.voxels() as u64 * shared.input_bytes;
     let opened: Vec<(Zyx, u64)> = shared
         .plan
@@ -83,16 +86,16 @@ async fn admit(shared: &Shared, step: Step) -> Admitted {
             }
             let input = shared.budget.lease(input).await;
             shared.traced.begun(|| of_step(&shared.plan, &step));
-            Admitted { step, input, tiles }
+            Admitted { wanting: wanted.begin(step.read), step, input, tiles }
         })
         .await
 }
 
 async fn read_step(shared: &Shared, admitted: Admitted) -> Result<PreparedStep, Fault> {
-    let Admitted { step, input, tiles } = admitted;
+    let Admitted { step, wanting, input, tiles } = admitted;
     let region = step.read;
     let _holding = shared.board.hold(Stage::Read, format!("block {region}"));
-    let reading = shared.meters.read.working(read_region(shared, &step));
+    let reading = shared.meters.read.working(read_region(shared, &step, &wanting));
     let (brick, failed) = match shared.traced.working("read", || of_step(&shared.plan, &step), reading).await {
         Ok(brick) => (brick, None),
         // Zeros go its way, so that everything else goes on as planned; nothing that they give to is stored.
@@ -106,10 +109,13 @@ async fn read_step(shared: &Shared, admitted: Admitted) -> Result<PreparedStep, 
 }
 
 /// Reads the voxels of a step; again if that may help.
-async fn read_region(shared: &Shared, step: &Step) -> Result<Brick, Fault> {
+async fn read_region(shared: &Shared, step: &Step, wanting: &Wanting) -> Result<Brick, Fault> {
     let region = step.read;
     for left in (0..TRIES).rev() {
-        let is_done = |cell: &Box3| shared.plan.is_last_to_read(step, cell, shared.forgets.then_some(shared.column));
+        let is_done = |cell: &Box3| {
+            let within = shared.forgets.then_some(shared.column);
+            wanting.has(cell, shared.plan.is_last_to_read(step, cell, within))
+        };
         let reading = shared.reader.read_and_forget(region, is_done);
         let fault = match reading.await {
             Ok(brick) => return Ok(brick),
