@@ -52,19 +52,26 @@ fn main() -> Result<()> {
         args.size, args.chunk
     );
     let python = python()?;
-    let [mut ours, mut tensorstores, mut fewer, mut more] = [f64::INFINITY; 4];
+    let at_once = 4 * cores.get();
+    let [mut ours, mut our_chunks, mut chunks, mut whole, mut tensorstores] = [f64::INFINITY; 5];
     for _ in 0..args.rounds {
         ours = ours.min(runtime.block_on(read(&environment, &cpu))?);
-        fewer = fewer.min(runtime.block_on(zarrs(&server, cores.get()))?);
-        more = more.min(runtime.block_on(zarrs(&server, 4 * cores.get()))?);
+        our_chunks = our_chunks.min(runtime.block_on(read_chunks(&environment, &cpu, at_once))?);
+        chunks = chunks.min(runtime.block_on(zarrs(&server, Some(at_once)))?);
+        whole = whole.min(runtime.block_on(zarrs(&server, None))?);
         tensorstores = tensorstores.min(tensorstore(&python, &server)?);
     }
-    println!("haloflow     {ours:.3} s  {:.0} MB/s", raw / ours);
-    for (chunks, seconds) in [(cores.get(), fewer), (4 * cores.get(), more)] {
-        println!("zarrs        {seconds:.3} s  {:.0} MB/s, {chunks} chunks at a time", raw / seconds);
+    let told = |name: &str, seconds: f64, ours: f64| {
+        println!("{name:<16}{seconds:.3} s  {:>5.0} MB/s, haloflow over it {:.2}", raw / seconds, seconds / ours);
+    };
+    println!("the whole array:");
+    for (name, seconds) in [("haloflow", ours), ("tensorstore", tensorstores), ("zarrs", whole)] {
+        told(name, seconds, ours);
     }
-    println!("tensorstore  {tensorstores:.3} s  {:.0} MB/s", raw / tensorstores);
-    println!("haloflow over zarrs {:.2}, over tensorstore {:.2}", fewer.min(more) / ours, tensorstores / ours);
+    println!("{at_once} chunks at a time, each let go of:");
+    for (name, seconds) in [("haloflow", our_chunks), ("zarrs", chunks)] {
+        told(name, seconds, our_chunks);
+    }
     Ok(())
 }
 
@@ -97,9 +104,28 @@ async fn read(environment: &Environment, cpu: &CpuPool) -> Result<f64> {
     Ok(took)
 }
 
-/// Seconds in which zarrs reads every chunk of the volume as its benchmark tool does: chunk by chunk, `at_once` of them in tasks of their
-/// own, and lets go of it.
-async fn zarrs(server: &S3Server, at_once: usize) -> Result<f64> {
+/// Seconds in which haloflow reads every chunk, `at_once` at one time, and lets go of each.
+async fn read_chunks(environment: &Environment, cpu: &CpuPool, at_once: usize) -> Result<f64> {
+    let reader = VolumeReader::open(&input(&format!("s3://{BUCKET}/{VOLUME}")), environment, cpu).await?;
+    let (whole, unit) = (Box3::of_shape(reader.shape()), reader.unit());
+    let cells = whole.cells(unit);
+    let began = Instant::now();
+    let reading =
+        cells.indices().map(|cell| {
+            let (reader, region) = (reader.clone(), Box3::of_cell(cell, unit).intersect(&whole));
+            async move {
+                anyhow::Ok(tokio::spawn(async move { reader.read_and_forget(region, |_| true).await }).await??.region)
+            }
+        });
+    let read: Vec<Box3> = stream::iter(reading).buffer_unordered(at_once).try_collect().await?;
+    let took = began.elapsed().as_secs_f64();
+    ensure!(read.iter().map(Box3::voxels).sum::<usize>() == whole.voxels(), "haloflow read too few voxels");
+    Ok(took)
+}
+
+/// Seconds in which zarrs reads the volume as its benchmark tool does, in one of its two ways: chunk by chunk, `at_once` of them in tasks
+/// of their own, and lets go of each; or the whole array in one go.
+async fn zarrs(server: &S3Server, at_once: Option<usize>) -> Result<f64> {
     let variables: HashMap<String, String> = server.variables().into_iter().collect();
     let variable = |name: &str| variables.get(name).cloned().unwrap_or_default();
     let bucket = AmazonS3Builder::new()
@@ -111,20 +137,29 @@ async fn zarrs(server: &S3Server, at_once: usize) -> Result<f64> {
         .with_secret_access_key(variable("AWS_SECRET_ACCESS_KEY"))
         .build()?;
     let array = Arc::new(Array::async_open(Arc::new(AsyncObjectStore::new(bucket)), &format!("/{VOLUME}/0")).await?);
-    let chunks: Vec<u64> = array.chunk_grid_shape().to_vec();
-    let all = Box3::of_shape([chunks[0], chunks[1], chunks[2]].map(|count| count as usize));
+    let voxels = array.shape().iter().product::<u64>() as usize;
     let began = Instant::now();
-    let reading = stream::iter(all.indices()).map(|index| {
+    let Some(at_once) = at_once else {
+        let read: Vec<u16> = array.async_retrieve_array_subset(&array.subset_all()).await?;
+        let took = began.elapsed().as_secs_f64();
+        ensure!(read.len() == voxels, "zarrs read {} voxels", read.len());
+        return Ok(took);
+    };
+    let grid = array.chunk_grid_shape();
+    let all = Box3::of_shape([grid[0], grid[1], grid[2]].map(|count| count as usize));
+    let reading = all.indices().map(|index| {
         let array = Arc::clone(&array);
-        tokio::spawn(async move { array.async_retrieve_chunk::<Vec<u16>>(&index.map(|place| place as u64)).await })
+        async move {
+            let read =
+                tokio::spawn(
+                    async move { array.async_retrieve_chunk::<Vec<u16>>(&index.map(|place| place as u64)).await },
+                );
+            anyhow::Ok(read.await??.len())
+        }
     });
-    let voxels: usize = reading
-        .buffer_unordered(at_once)
-        .map(|read| anyhow::Ok(read??.len()))
-        .try_fold(0, |sum, voxels| async move { Ok(sum + voxels) })
-        .await?;
+    let read: Vec<usize> = stream::iter(reading).buffer_unordered(at_once).try_collect().await?;
     let took = began.elapsed().as_secs_f64();
-    ensure!(voxels as u64 >= array.shape().iter().product(), "zarrs read {voxels} voxels");
+    ensure!(read.iter().sum::<usize>() >= voxels, "zarrs read too few voxels");
     Ok(took)
 }
 
