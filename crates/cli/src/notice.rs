@@ -5,6 +5,7 @@ use std::time::Duration;
 use haloflow_volume::Environment;
 use reqwest::{Client, Response, StatusCode, Url};
 use serde_json::Value;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 /// How often it is looked whether a notice has appeared. Machines are taken away half a minute after it, or later.
@@ -17,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) fn watch(place: String, environment: Environment, drain: CancellationToken) {
     tokio::spawn(async move {
         let mut looks = tokio::time::interval(LOOKS);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut told = false;
         let mut web = Web::default();
         loop {

@@ -87,7 +87,8 @@ pub(crate) async fn stream(shared: &Arc<Shared>, slots: Vec<Slot>, devices: Vec<
         drop(flight);
     }
     recorded(shared, recording).await;
-    drop(unused);
+    // On a thread that may wait: a device that hangs holds it up, and is left behind below.
+    shared.tasks.spawn_blocking(move || drop(unused));
     shared.tasks.close();
     if tokio::time::timeout(GRACE, shared.tasks.wait()).await.is_err() {
         tracing::error!("a batch is still on its device {GRACE:?} after the run has ended; it is left behind");

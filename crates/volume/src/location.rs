@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use object_store::path::Path;
+use object_store::path::{Path, PathPart};
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use reqwest::StatusCode;
 
@@ -61,7 +61,7 @@ impl Location {
         for part in child.split('/').filter(|part| !part.is_empty()) {
             location.root = location.root.clone().join(part);
             location.url = location.url_of(part);
-            location.directory = location.directory.map(|directory| directory.join(part));
+            location.directory = location.directory.map(|directory| below(&directory, part));
         }
         location
     }
@@ -120,7 +120,7 @@ impl Location {
     ) -> Result<Option<Piece>, VolumeError> {
         // A folder is no object, as it is none elsewhere.
         if let Some(directory) = &self.directory
-            && tokio::fs::metadata(directory.join(key)).await.is_ok_and(|found| found.is_dir())
+            && tokio::fs::metadata(below(directory, key)).await.is_ok_and(|found| found.is_dir())
         {
             return Ok(None);
         }
@@ -356,7 +356,7 @@ impl Location {
     /// never written.
     async fn is_regular(&self, key: &str) -> Result<bool, Failed> {
         let Some(directory) = &self.directory else { return Ok(true) };
-        let file = directory.join(key);
+        let file = below(directory, key);
         if let Some(confined) = &self.confined
             && !confined.reads(&file).await.unwrap_or(false)
         {
@@ -378,7 +378,7 @@ impl Location {
     /// Refuses to write or delete what lies, links followed, where nothing may be written.
     async fn stays(&self, key: &str) -> Result<(), VolumeError> {
         let (Some(directory), Some(confined)) = (&self.directory, &self.confined) else { return Ok(()) };
-        match confined.writes(&directory.join(key)).await {
+        match confined.writes(&below(directory, key)).await {
             Ok(true) => Ok(()),
             _ => Err(self.failed("write", key, refused(OUTSIDE))),
         }
@@ -440,6 +440,11 @@ pub async fn exists(place: &str, environment: &crate::Environment) -> Result<boo
     Ok(crate::address::locate(folder, environment).await?.get(key).await?.is_some())
 }
 
+/// The file that the store opens for `key`: it writes characters that URLs do not have in their encoded form.
+fn below(directory: &std::path::Path, key: &str) -> std::path::PathBuf {
+    key.split('/').fold(directory.to_owned(), |place, part| place.join(PathPart::from(part).as_ref()))
+}
+
 /// Whether the range is what the store did not like.
 fn refuses_ranges(error: &object_store::Error) -> bool {
     match cause(error) {
@@ -465,6 +470,22 @@ fn told(error: &object_store::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_file_that_is_looked_at_is_the_one_that_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().to_str().unwrap();
+        let location = crate::address::locate(place, &crate::Environment::empty()).await.unwrap();
+        for key in ["c/0", "a~b", "x/[1]", "d%7E"] {
+            let file = below(folder.path(), key);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, key).unwrap();
+            assert_eq!(location.get(key).await.unwrap().as_deref(), Some(key.as_bytes()), "{key}");
+        }
+        // What has such a name itself is another file.
+        std::fs::write(folder.path().join("b~"), "other").unwrap();
+        assert_eq!(location.get("b~").await.unwrap(), None);
+    }
 
     #[tokio::test]
     async fn failures_name_the_object_and_what_to_do() {
