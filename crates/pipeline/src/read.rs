@@ -112,9 +112,9 @@ async fn read_step(shared: &Shared, admitted: Admitted) -> Result<PreparedStep, 
 async fn read_region(shared: &Shared, step: &Step, wanting: &Wanting) -> Result<Brick, Fault> {
     let region = step.read;
     for left in (0..TRIES).rev() {
-        let is_done = |cell: &Box3| {
+        let is_done = |chunk: &[u64], cell: &Box3| {
             let within = shared.forgets.then_some(shared.column);
-            wanting.has(cell, shared.plan.is_last_to_read(step, cell, within))
+            wanting.has(chunk, cell, shared.plan.is_last_to_read(step, cell, within))
         };
         let reading = shared.reader.read_and_forget(region, is_done);
         let fault = match reading.await {

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use haloflow_geometry::{Box3, Zyx};
+use haloflow_geometry::Box3;
 
 /// The steps that are being read.
 #[derive(Clone, Default)]
@@ -16,15 +16,15 @@ pub(crate) struct Wanted {
 struct State {
     next: u64,
     steps: Vec<Wants>,
-    /// Chunks that the last step of a column has, while one before it still wants them; by their first voxels, with that last step.
-    passed: HashMap<Zyx, u64>,
+    /// Chunks that the last step of a column has, while one before it still wants them; by their indices, with that last step.
+    passed: HashMap<Vec<u64>, u64>,
 }
 
 /// What a step wants: the chunks of its region that it does not have yet.
 struct Wants {
     step: u64,
     region: Box3,
-    has: HashSet<Zyx>,
+    has: HashSet<Vec<u64>>,
 }
 
 impl Wanted {
@@ -49,26 +49,27 @@ pub(crate) struct Wanting {
 }
 
 impl Wanting {
-    /// The step has the chunk at `cell`, and is the last in plan order to read it, or not: whether nobody wants it any more.
-    pub(crate) fn has(&self, cell: &Box3, is_last: bool) -> bool {
+    /// The step has the chunk of this index, which covers `cell`, and is the last in plan order to read it, or not: whether nobody wants it
+    /// any more. Channels may lie in chunks of their own, which cover the same voxels.
+    pub(crate) fn has(&self, chunk: &[u64], cell: &Box3, is_last: bool) -> bool {
         let State { steps, passed, .. } = &mut *self.wanted.lock();
         if let Some(own) = steps.iter_mut().find(|wants| wants.step == self.step) {
-            own.has.insert(cell.start);
+            own.has.insert(chunk.to_vec());
         }
         // A step of a later column begins anew with what it shares with this one.
-        let is_behind = passed.get(&cell.start).is_some_and(|last| self.step > *last);
+        let is_behind = passed.get(chunk).is_some_and(|last| self.step > *last);
         if is_behind {
-            passed.remove(&cell.start);
+            passed.remove(chunk);
         }
-        if !is_last && !passed.contains_key(&cell.start) {
+        if !is_last && !passed.contains_key(chunk) {
             return false;
         }
-        let wants = |other: &Wants| !other.has.contains(&cell.start) && !other.region.intersect(cell).is_empty();
+        let wants = |other: &Wants| !other.has.contains(chunk) && !other.region.intersect(cell).is_empty();
         if steps.iter().any(wants) {
-            passed.entry(cell.start).or_insert(self.step);
+            passed.entry(chunk.to_vec()).or_insert(self.step);
             return false;
         }
-        passed.remove(&cell.start);
+        passed.remove(chunk);
         true
     }
 }
@@ -83,8 +84,9 @@ impl Drop for Wanting {
 mod tests {
     use super::*;
 
-    fn cell(x: usize) -> Box3 {
-        Box3::new([0, 0, x], [4, 4, x + 4])
+    /// Tells of a chunk of 4 x 4 x 4 voxels from `x` on, of a channel.
+    fn has(step: &Wanting, channel: u64, x: usize, is_last: bool) -> bool {
+        step.has(&[channel, 0, 0, x as u64 / 4], &Box3::new([0, 0, x], [4, 4, x + 4]), is_last)
     }
 
     #[test]
@@ -93,16 +95,19 @@ mod tests {
         let region = |start, stop| Box3::new([0, 0, start], [4, 4, stop]);
         let [first, second, third] = [region(0, 6), region(3, 9), region(8, 12)].map(|region| wanted.begin(region));
         // In plan order.
-        assert!(!first.has(&cell(0), false));
-        assert!(second.has(&cell(0), true));
+        assert!(!has(&first, 0, 0, false));
+        assert!(has(&second, 0, 0, true));
         // The last comes first.
-        assert!(!second.has(&cell(4), true));
-        assert!(first.has(&cell(4), false), "it was only the first that still wanted it");
+        assert!(!has(&second, 0, 4, true));
+        assert!(has(&first, 0, 4, false), "it was only the first that still wanted it");
+        // Channels in chunks of their own are told apart.
+        assert!(!has(&second, 1, 4, true), "the first has the other channel only");
+        assert!(has(&first, 1, 4, false));
         // A later column goes by its own last step.
         let [fourth, fifth] = [region(8, 12), region(8, 12)].map(|region| wanted.begin(region));
-        assert!(!third.has(&cell(8), true) && !fourth.has(&cell(8), false) && !fifth.has(&cell(8), true));
+        assert!(!has(&third, 0, 8, true) && !has(&fourth, 0, 8, false) && !has(&fifth, 0, 8, true));
         // One that has failed wants nothing.
         drop(second);
-        assert!(fifth.has(&cell(8), true));
+        assert!(has(&fifth, 0, 8, true));
     }
 }

@@ -4,6 +4,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use walkdir::WalkDir;
+
+use crate::location::Stored;
+
 /// Folders, links followed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Confined {
@@ -17,7 +21,7 @@ impl Confined {
         match tokio::fs::canonicalize(file).await {
             Ok(real) => Ok(within(&self.read, &real)),
             // A name that leads nowhere gives nothing.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(true),
             Err(error) => Err(error),
         }
     }
@@ -41,6 +45,38 @@ impl Confined {
             }
         }
         Ok(false)
+    }
+}
+
+impl Confined {
+    /// Every file below `directory` that may be read; a folder that links lead out of what may be read is not looked into. Blocks.
+    pub(crate) fn files(&self, directory: &Path) -> impl Iterator<Item = io::Result<Stored>> {
+        let folders = self.read.clone();
+        let stays = move |path: &Path| path.canonicalize().is_ok_and(|real| within(&folders, &real));
+        let root = directory.to_owned();
+        let entries = WalkDir::new(directory).follow_links(true).into_iter();
+        // Only a link leads elsewhere, and the directory itself may be one.
+        let entries =
+            entries.filter_entry(move |entry| (entry.depth() > 0 && !entry.path_is_symlink()) || stays(entry.path()));
+        entries.filter_map(move |entry| {
+            let entry = match entry {
+                Ok(entry) => entry,
+                // A folder that is not there has no files, and a link that leads nowhere, or to where it lies, is none.
+                Err(error) if error.loop_ancestor().is_some() => return None,
+                Err(error) => {
+                    let error = io::Error::from(error);
+                    return (error.kind() != io::ErrorKind::NotFound).then_some(Err(error));
+                }
+            };
+            let parts = entry.path().strip_prefix(&root).ok()?.iter().map(|part| part.to_str());
+            let key = parts.collect::<Option<Vec<_>>>()?.join("/");
+            // As the store names what it has not finished.
+            let unfinished = key.rsplit_once('#').is_some_and(|(_, n)| n.bytes().all(|digit| digit.is_ascii_digit()));
+            if !entry.file_type().is_file() || unfinished {
+                return None;
+            }
+            Some(entry.metadata().map(|found| Stored { key, size: found.len() }).map_err(io::Error::from))
+        })
     }
 }
 
@@ -74,6 +110,16 @@ mod tests {
             assert_eq!(place.get(key).await.unwrap().unwrap(), "voxels", "{key}");
         }
         assert!(place.get("c/1").await.unwrap().is_none());
+        let error = place.get("c/0/below").await.unwrap_err();
+        assert!(error.message.contains("Not a directory"), "{error}");
+        symlink(&inside, inside.join("c/round")).unwrap();
+        std::fs::write(inside.join("c/0#1"), "half").unwrap();
+        let mut listed: Vec<_> = place.list().await.unwrap().into_iter().map(|found| (found.key, found.size)).collect();
+        listed.sort_unstable();
+        assert_eq!(listed, [("c/0".to_owned(), 6), ("c/fine".to_owned(), 6)]);
+        assert!(place.exists().await.unwrap() && place.size("c/link").await.is_err());
+        assert!(!place.at("folder").exists().await.unwrap() && place.at("missing").list().await.unwrap().is_empty());
+        std::fs::remove_file(inside.join("c/round")).unwrap();
         for key in ["c/link", "folder/0"] {
             let error = place.get(key).await.unwrap_err();
             assert!(error.kind == VolumeErrorKind::Unavailable && error.message.contains("may not be used"), "{error}");

@@ -35,6 +35,7 @@ mod lattice;
 mod layout;
 mod ledger;
 mod load;
+mod local;
 mod location;
 mod network;
 mod node;

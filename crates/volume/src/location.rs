@@ -7,12 +7,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use object_store::path::{Path, PathPart};
+use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use reqwest::StatusCode;
 
 use crate::client::Failure;
 use crate::confined::Confined;
+use crate::local::below;
 use crate::retry::{Failed, persist};
 use crate::store::Store;
 use crate::upload::upload;
@@ -162,6 +163,9 @@ impl Location {
 
     /// Size of an object in bytes, or `None` if there is none.
     pub(crate) async fn size(&self, key: &str) -> Result<Option<u64>, VolumeError> {
+        if !self.is_regular(key).await.map_err(|failed| self.failed("read", key, failed))? {
+            return Ok(None);
+        }
         let path = &self.path(key);
         let head = persist(&self.store, &self.counters, || async move {
             self.counters.asked();
@@ -247,6 +251,9 @@ impl Location {
         if self.is_file() {
             return Ok(true);
         }
+        if let Some(found) = self.found(|files| files.next().transpose().map(|file| file.is_some())).await {
+            return found;
+        }
         let found = persist(&self.store, &self.counters, || async move {
             self.counters.asked();
             match self.store.objects.list(Some(&self.root)).next().await {
@@ -268,6 +275,9 @@ impl Location {
                 VolumeErrorKind::Unavailable,
                 format!("{} is on a web server, which does not list what it has", self.url),
             ));
+        }
+        if let Some(listed) = self.found(|files| files.collect()).await {
+            return listed;
         }
         let listed = persist(&self.store, &self.counters, || async move {
             self.counters.asked();
@@ -351,44 +361,11 @@ impl Location {
         .await
     }
 
-    /// Whether there is a file under `key`, or might be one: only the local disk is looked at. What is there and is no file is an error:
-    /// a link that leads nowhere stands for data that was not fetched, a folder or a pipe for a mistake, and none for a chunk that was
-    /// never written.
-    async fn is_regular(&self, key: &str) -> Result<bool, Failed> {
-        let Some(directory) = &self.directory else { return Ok(true) };
-        let file = below(directory, key);
-        if let Some(confined) = &self.confined
-            && !confined.reads(&file).await.unwrap_or(false)
-        {
-            return Err(refused(OUTSIDE));
-        }
-        let what = match tokio::fs::metadata(&file).await {
-            Ok(found) if found.is_file() => return Ok(true),
-            Ok(found) if found.is_dir() => "it is a folder and should be a file",
-            Ok(_) => "it is no ordinary file",
-            // Whatever else is wrong the store tells.
-            Err(_) => match tokio::fs::symlink_metadata(&file).await {
-                Ok(_) => "it is a link to something that does not exist or cannot be read",
-                Err(error) => return Ok(error.kind() != std::io::ErrorKind::NotFound),
-            },
-        };
-        Err(refused(what))
-    }
-
-    /// Refuses to write or delete what lies, links followed, where nothing may be written.
-    async fn stays(&self, key: &str) -> Result<(), VolumeError> {
-        let (Some(directory), Some(confined)) = (&self.directory, &self.confined) else { return Ok(()) };
-        match confined.writes(&below(directory, key)).await {
-            Ok(true) => Ok(()),
-            _ => Err(self.failed("write", key, refused(OUTSIDE))),
-        }
-    }
-
     fn path(&self, key: &str) -> Path {
         key.split('/').filter(|part| !part.is_empty()).fold(self.root.clone(), |path, part| path.join(part))
     }
 
-    fn failed(&self, verb: &str, key: &str, Failed { error, effort, transient }: Failed) -> VolumeError {
+    pub(crate) fn failed(&self, verb: &str, key: &str, Failed { error, effort, transient }: Failed) -> VolumeError {
         let name = if key.is_empty() { self.url.clone() } else { self.url_of(key) };
         let kind = match error {
             object_store::Error::InvalidPath { .. } => VolumeErrorKind::Usage,
@@ -405,14 +382,6 @@ impl Location {
         };
         VolumeError::new(kind, format!("cannot {verb} {name}: {text}{effort}")).with_source(error)
     }
-}
-
-/// What is said of a file that a link puts elsewhere.
-const OUTSIDE: &str = "links followed, it lies in a folder that may not be used";
-
-fn refused(what: &'static str) -> Failed {
-    let error = object_store::Error::Generic { store: "LocalFileSystem", source: what.into() };
-    Failed { error, effort: String::new(), transient: false }
 }
 
 /// What the client found, if the error comes from there.
@@ -440,11 +409,6 @@ pub async fn exists(place: &str, environment: &crate::Environment) -> Result<boo
     Ok(crate::address::locate(folder, environment).await?.get(key).await?.is_some())
 }
 
-/// The file that the store opens for `key`: it writes characters that URLs do not have in their encoded form.
-fn below(directory: &std::path::Path, key: &str) -> std::path::PathBuf {
-    key.split('/').fold(directory.to_owned(), |place, part| place.join(PathPart::from(part).as_ref()))
-}
-
 /// Whether the range is what the store did not like.
 fn refuses_ranges(error: &object_store::Error) -> bool {
     match cause(error) {
@@ -470,22 +434,6 @@ fn told(error: &object_store::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test]
-    async fn the_file_that_is_looked_at_is_the_one_that_is_opened() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().to_str().unwrap();
-        let location = crate::address::locate(place, &crate::Environment::empty()).await.unwrap();
-        for key in ["c/0", "a~b", "x/[1]", "d%7E"] {
-            let file = below(folder.path(), key);
-            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-            std::fs::write(&file, key).unwrap();
-            assert_eq!(location.get(key).await.unwrap().as_deref(), Some(key.as_bytes()), "{key}");
-        }
-        // What has such a name itself is another file.
-        std::fs::write(folder.path().join("b~"), "other").unwrap();
-        assert_eq!(location.get("b~").await.unwrap(), None);
-    }
 
     #[tokio::test]
     async fn failures_name_the_object_and_what_to_do() {

@@ -193,7 +193,7 @@ impl VolumeReader {
     /// `Usage` if the region reaches outside; `Data` naming the object if a chunk is empty, truncated or corrupt; `Unavailable` if the store
     /// fails for longer than its retries last.
     pub async fn read(&self, region: Box3) -> Result<Brick, VolumeError> {
-        self.read_and_forget(region, |_| false).await
+        self.read_and_forget(region, |_, _| false).await
     }
 
     /// What [`read`](Self::read) would give of `region` if every voxel were 0.
@@ -210,7 +210,11 @@ impl VolumeReader {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub async fn read_and_forget(&self, region: Box3, is_done: impl Fn(&Box3) -> bool) -> Result<Brick, VolumeError> {
+    pub async fn read_and_forget(
+        &self,
+        region: Box3,
+        is_done: impl Fn(&[u64], &Box3) -> bool,
+    ) -> Result<Brick, VolumeError> {
         let shape = self.shape();
         if (0..3).any(|axis| region.start[axis] > region.stop[axis] || region.stop[axis] > shape[axis]) {
             return Err(VolumeError::usage(format!(
@@ -237,7 +241,7 @@ impl VolumeReader {
                 elsewhere.extend(others);
             }
             waiting.extend(elsewhere.into_iter().map(|unit| vec![unit]));
-            let done = arrived.iter().filter(|(_, placement, _)| is_done(&placement.covers));
+            let done = arrived.iter().filter(|(index, placement, _)| is_done(index, &placement.covers));
             let done: Vec<Vec<u64>> = done.map(|(index, ..)| index.clone()).collect();
             let arrived = arrived.into_iter().map(|(_, placement, held)| (placement, held)).collect();
             let permits;

@@ -110,13 +110,12 @@ async fn read_chunks(environment: &Environment, cpu: &CpuPool, at_once: usize) -
     let (whole, unit) = (Box3::of_shape(reader.shape()), reader.unit());
     let cells = whole.cells(unit);
     let began = Instant::now();
-    let reading =
-        cells.indices().map(|cell| {
-            let (reader, region) = (reader.clone(), Box3::of_cell(cell, unit).intersect(&whole));
-            async move {
-                anyhow::Ok(tokio::spawn(async move { reader.read_and_forget(region, |_| true).await }).await??.region)
-            }
-        });
+    let reading = cells.indices().map(|cell| {
+        let (reader, region) = (reader.clone(), Box3::of_cell(cell, unit).intersect(&whole));
+        async move {
+            anyhow::Ok(tokio::spawn(async move { reader.read_and_forget(region, |_, _| true).await }).await??.region)
+        }
+    });
     let read: Vec<Box3> = stream::iter(reading).buffer_unordered(at_once).try_collect().await?;
     let took = began.elapsed().as_secs_f64();
     ensure!(read.iter().map(Box3::voxels).sum::<usize>() == whole.voxels(), "haloflow read too few voxels");
