@@ -79,16 +79,9 @@ impl Plan {
     fn column_steps(&self, tiles: [Range<usize>; 3]) -> Box<dyn Iterator<Item = Step> + Send + '_> {
         match self.geometry().lattice {
             Lattice::Volume => {
-                let [z, y, x]: [Range<usize>; 3] =
-                    std::array::from_fn(|axis| self.axes()[axis].patches_of(&tiles[axis]));
+                let [z, y] = [0, 1].map(|axis: usize| self.axes()[axis].patches_of(&tiles[axis]));
                 let rows = z.flat_map(move |z| y.clone().map(move |y| [z, y]));
-                if self.selection().is_all() {
-                    return Box::new(rows.map(move |row| self.row_step(row, x.clone(), tiles.clone())));
-                }
-                Box::new(rows.flat_map(move |row| {
-                    let tiles = tiles.clone();
-                    self.runs(row, &x, &tiles).into_iter().map(move |run| self.row_step(row, run, tiles.clone()))
-                }))
+                Box::new(rows.flat_map(move |row| self.steps_of_row(row, &tiles)))
             }
             Lattice::Block { .. } => {
                 let [z, y, x] = &tiles;
@@ -96,6 +89,13 @@ impl Plan {
                 Box::new(tiles.map(|tile| self.tile_step(tile)))
             }
         }
+    }
+
+    /// The steps of a row of patches of a column: one, or one for each run of patches that are computed.
+    pub(crate) fn steps_of_row(&self, row: [usize; 2], tiles: &[Range<usize>; 3]) -> Vec<Step> {
+        let x = self.axes()[2].patches_of(&tiles[2]);
+        let runs = if self.selection().is_all() { vec![x] } else { self.runs(row, &x, tiles) };
+        runs.into_iter().map(|run| self.row_step(row, run, tiles.clone())).collect()
     }
 
     /// The patches of a row that give to a selected tile, in runs of neighbours.
@@ -122,7 +122,7 @@ impl Plan {
         Step { read: Box3::new(first.start, last.data().stop), patches, tiles }
     }
 
-    fn tile_step(&self, tile: Zyx) -> Step {
+    pub(crate) fn tile_step(&self, tile: Zyx) -> Step {
         let tiles: [Range<usize>; 3] = tile.map(|index| index..index + 1);
         let [z, y, x] = std::array::from_fn(|axis| self.axes()[axis].tile_box(tile[axis]));
         Step {
@@ -130,40 +130,6 @@ impl Plan {
             patches: std::array::from_fn(|axis| self.axes()[axis].patches_of(&tiles[axis])),
             tiles,
         }
-    }
-
-    /// Whether no later step reads any voxel of `cell`, of which `step` reads some; told for all tiles, selected or not.
-    ///
-    /// Along each axis reads begin ever later, and a step's read is a product: the last step that reads a cell is the product of
-    /// the last on each axis. Columns that lie behind count as later, so that what they share with this one may be kept for them,
-    /// unless the steps `within` columns of this size alone are asked about.
-    #[must_use]
-    pub fn is_last_to_read(&self, step: &Step, cell: &Box3, within: Option<Column>) -> bool {
-        let last = |axis: usize| {
-            let plan = &self.axes()[axis];
-            let next = match self.geometry().lattice {
-                Lattice::Volume => {
-                    let (tile, patch) = (step.tiles[axis].end, step.patches[axis].end);
-                    let here = (patch < plan.patches_of(&step.tiles[axis]).end).then_some(patch);
-                    // The next column computes the patches anew that reach it from this one.
-                    let behind = (within.is_none() && tile < plan.tiles().len())
-                        .then(|| plan.patches_of(&(tile..tile + 1)).start);
-                    here.into_iter()
-                        .chain(behind)
-                        .min()
-                        .and_then(|next| plan.patches().get(next))
-                        .map(|patch| patch.start)
-                }
-                Lattice::Block { .. } => {
-                    let next = step.tiles[axis].end;
-                    let size = within.map_or(usize::MAX, |column| [usize::MAX, column.y, column.x][axis].max(1));
-                    let stays = step.tiles[axis].start / size == next / size;
-                    (stays && next < plan.tiles().len()).then(|| plan.tile_box(next).start)
-                }
-            };
-            next.is_none_or(|start| start >= cell.stop[axis])
-        };
-        (0..3).all(last)
     }
 
     /// The selected tiles whose first patch in plan order is in `step`.
@@ -263,7 +229,7 @@ impl Plan {
 }
 
 /// Cuts `0..count` into ranges of `size`; the last may be smaller.
-fn parts(count: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn parts(count: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     let size = size.max(1);
     (0..count).step_by(size).map(move |start| start..(start + size).min(count))
 }

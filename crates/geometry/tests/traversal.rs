@@ -51,6 +51,22 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
 
     #[test]
+    fn the_reads_of_a_cell_are_those_of_the_steps_that_need_it_in_plan_order(
+        plan in arbitrary::selected(24),
+        column in arbitrary::column(),
+        start in prop::array::uniform3(0..24_usize),
+        size in prop::array::uniform3(1..12_usize),
+    ) {
+        let cell = Box3::new(start, std::array::from_fn(|axis| start[axis] + size[axis]));
+        let reads: Vec<_> = plan.steps(column).map(|step| plan.read_of(column, &step)).collect();
+        prop_assert!(reads.is_sorted_by(|one, next| one.order < next.order), "{reads:?}");
+        let mut found = plan.reads_of(column, &cell);
+        found.sort_by_key(|read| read.order);
+        let needed: Vec<_> = reads.into_iter().filter(|read| !read.region.intersect(&cell).is_empty()).collect();
+        prop_assert_eq!(found, needed);
+    }
+
+    #[test]
     fn every_contribution_is_made_once_and_in_plan_order(plan in arbitrary::selected(24), column in arbitrary::column()) {
         let mut made: BTreeMap<Zyx, Vec<Zyx>> = BTreeMap::new();
         for (_, patch, tiles) in walk(&plan, column) {

@@ -208,7 +208,7 @@ impl Forecast {
         let share = |whole: u64| (whole as f64 * voxels as f64 / all).ceil() as u64;
         let traffic = Traffic {
             chunks: share(opened.reader.chunks()),
-            reads_once: !memory.forgets,
+            reads_once: memory.reads_once,
             raw_bytes_read: share(report.input.raw_bytes),
             objects: share(opened.output.objects(channels)),
             raw_bytes_written: voxels * (channels * opened.output.element().size()) as u64,

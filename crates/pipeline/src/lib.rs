@@ -46,7 +46,6 @@ mod record;
 mod run;
 mod sample;
 mod shared;
-mod wanted;
 mod whole;
 mod wiring;
 mod write;

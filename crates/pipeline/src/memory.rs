@@ -4,7 +4,7 @@ use haloflow_engine::EngineSpec;
 use haloflow_geometry::{Column, Footprint, Lattice, Plan};
 use serde::Serialize;
 
-use self::reuse::Reuse;
+use self::reuse::{Overlaps, Reuse};
 use crate::fault::{Fault, FaultKind, Stage};
 
 /// Slots per device: one filling, one on the device, one merging.
@@ -20,9 +20,9 @@ pub struct MemorySplit {
     pub total: u64,
     /// Batches: input and output of every slot.
     pub slots: u64,
-    /// Decoded chunks that are kept for the next step.
+    /// Voxels of fetched chunks that are kept for later steps.
     pub cache: u64,
-    /// What has to be kept so that every chunk of a column is read once: with a smaller cache some are read again.
+    /// What has to be kept so that every chunk of a column is read once: with less some are read again.
     pub kept: u64,
     /// Encoded and decoded chunks on their way from and to storage.
     pub transfer: u64,
@@ -33,9 +33,9 @@ pub struct MemorySplit {
     /// Decoded bytes that will be read for the whole volume: an estimate to compare splits by.
     #[serde(skip)]
     pub(crate) read: u64,
-    /// Whether the cache is too small to hold what a column shares with the next one until that comes.
+    /// Whether there is room for all that is wanted again, also by later columns.
     #[serde(skip)]
-    pub(crate) forgets: bool,
+    pub(crate) reads_once: bool,
 }
 
 /// What the split is made for.
@@ -66,29 +66,33 @@ pub(crate) fn split(total: u64, demand: &Demand<'_>) -> Result<(Column, MemorySp
     if slots + demand.transfer > total {
         return Err(too_little(total, slots, demand, demand.plan.need(NARROWEST, &footprint)));
     }
+    let overlaps = Overlaps::of(demand);
+    let reuse = |column| overlaps.reuse(demand, column);
     if matches!(demand.plan.geometry().lattice, Lattice::Block { .. }) {
-        let found = split_blocks(rest, demand, &footprint);
+        let found = split_blocks(rest, demand, &footprint, &overlaps);
         return found
-            .map(|(column, cache, need)| (column, finish(total, demand, column, cache, need)))
+            .map(|(column, cache, need)| (column, finish(total, demand, &reuse(column), cache, need)))
             .ok_or_else(|| too_little(total, slots, demand, demand.plan.need(NARROWEST, &footprint)));
     }
     // Room beyond the need lets reading run ahead: better a column that leaves half as much again.
     for spare in [half_spare as fn(u64) -> u64, |room| room] {
-        for column in candidates(demand, rest / 2) {
-            let cache = kept(demand, column).min(rest / 2);
+        for column in candidates(demand, &overlaps, rest / 2) {
+            let reuse = reuse(column);
+            let cache = reuse.kept.min(rest / 2);
             if let Some(need) = demand.plan.need_within(column, &footprint, spare(rest - cache)) {
                 // What columns share is kept from one to the next if there is room for that too.
-                let shared = cache + Reuse::of(demand, column).across;
+                let shared = reuse.all();
                 let cache = if need <= half_spare(rest.saturating_sub(shared)) { shared } else { cache };
-                return Ok((column, finish(total, demand, column, cache, need)));
+                return Ok((column, finish(total, demand, &reuse, cache, need)));
             }
         }
     }
     // Whatever is left beyond the need is shared.
-    for column in candidates(demand, 0) {
+    for column in candidates(demand, &overlaps, 0) {
         if let Some(need) = demand.plan.need_within(column, &footprint, rest) {
-            let cache = kept(demand, column).min((rest - need) / 2);
-            return Ok((column, finish(total, demand, column, cache, need)));
+            let reuse = reuse(column);
+            let cache = reuse.kept.min((rest - need) / 2);
+            return Ok((column, finish(total, demand, &reuse, cache, need)));
         }
     }
     Err(too_little(total, slots, demand, demand.plan.need(NARROWEST, &footprint)))
@@ -99,39 +103,45 @@ const fn half_spare(room: u64) -> u64 {
     room / 3 * 2
 }
 
-/// In the block lattice every column computes the same patches, so that column and cache are chosen by what has to be read: the least
-/// that fits, or one that reads hardly more and leaves room to read ahead.
-fn split_blocks(rest: u64, demand: &Demand<'_>, footprint: &Footprint) -> Option<(Column, u64, u64)> {
-    let reuse = |column| Reuse::of(demand, column).levels().map(move |(cache, read)| (read, cache, column));
-    let mut choices: Vec<_> =
-        ladder(demand).into_iter().flat_map(reuse).filter(|(_, cache, _)| *cache <= rest).collect();
-    choices.sort_by_key(|&(read, cache, column)| (read, cache, reread(demand, column)));
-    let fits = |ahead: u64, most: u64| {
-        let mut choices = choices.iter().take_while(move |(read, ..)| *read <= most);
-        choices.find_map(|&(read, cache, column)| {
-            let need = demand.plan.need_within(column, footprint, (rest - cache) / ahead)?;
-            Some((read, (column, cache, need)))
+/// In the block lattice every column computes the same patches and needs about the same, so that the column is chosen by what has to be
+/// read: the least with all memory that is left, or hardly more with room to read ahead.
+fn split_blocks(
+    rest: u64,
+    demand: &Demand<'_>,
+    footprint: &Footprint,
+    overlaps: &Overlaps,
+) -> Option<(Column, u64, u64)> {
+    let about = demand.plan.need_within(NARROWEST, footprint, rest).unwrap_or(rest);
+    let columns: Vec<_> =
+        ladder(demand, overlaps).into_iter().map(|column| (column, overlaps.reuse(demand, column))).collect();
+    let best = |ahead: u64| {
+        let room = rest.checked_sub(about.checked_mul(ahead)?)?;
+        let mut columns: Vec<_> = columns.iter().collect();
+        columns.sort_by_key(|(column, reuse)| (reuse.read(room), reuse.all().min(room), reread(demand, *column)));
+        columns.into_iter().find_map(|(column, reuse)| {
+            let need = demand.plan.need_within(*column, footprint, rest / ahead)?;
+            let cache = reuse.all().min(rest - need * ahead);
+            Some((reuse.read(cache), (*column, cache, need)))
         })
     };
-    let (read, least) = fits(1, u64::MAX)?;
+    let (read, least) = best(1)?;
     // Better to wait less for the store than to save a twentieth of what is read.
-    Some(fits(2, read.saturating_add(read / 20)).map_or(least, |(_, roomy)| roomy))
+    Some(best(2).filter(|(roomy, _)| *roomy <= read.saturating_add(read / 20)).map_or(least, |(_, roomy)| roomy))
 }
 
-/// The split with this column and this cache; the rest is leased.
-fn finish(total: u64, demand: &Demand<'_>, column: Column, cache: u64, need: u64) -> MemorySplit {
+/// The split with this column and this much kept; the rest is leased.
+fn finish(total: u64, demand: &Demand<'_>, reuse: &Reuse, cache: u64, need: u64) -> MemorySplit {
     let (slots, transfer) = (demand.slots as u64 * demand.spec.slot_bytes() as u64, demand.transfer);
-    let reuse = Reuse::of(demand, column);
     MemorySplit {
         total,
         slots,
         cache,
-        kept: reuse.kept(),
+        kept: reuse.kept,
         transfer,
         leases: total - slots - transfer - cache,
         need,
         read: reuse.read(cache),
-        forgets: cache < reuse.kept().saturating_add(reuse.across),
+        reads_once: cache >= reuse.all(),
     }
 }
 
@@ -154,29 +164,25 @@ fn too_little(total: u64, slots: u64, demand: &Demand<'_>, least: u64) -> Fault 
 
 /// The columns to try, those that cost the least first. They are those of one ladder, whatever the memory is, so that more memory
 /// never refuses what less would admit.
-fn candidates(demand: &Demand<'_>, cache: u64) -> Vec<Column> {
-    let mut columns = ladder(demand);
+fn candidates(demand: &Demand<'_>, overlaps: &Overlaps, cache: u64) -> Vec<Column> {
+    let mut columns = ladder(demand, overlaps);
     columns.sort_by_cached_key(|&column| {
         // A column whose input is not kept from one step to the next reads its chunks again: about a tenth of the work.
-        let misses = u64::from(kept(demand, column) > cache);
+        let misses = u64::from(overlaps.reuse(demand, column).kept > cache);
         (demand.plan.patches_of_all(column) * (10 + misses), reread(demand, column))
     });
     columns
 }
 
-/// What has to be kept for a column, bytes.
-fn kept(demand: &Demand<'_>, column: Column) -> u64 {
-    Reuse::of(demand, column).kept()
-}
-
 /// Columns from the widest to the narrowest, each the one that computes the fewest patches among all that keep an eighth less
 /// input than the one before.
-fn ladder(demand: &Demand<'_>) -> Vec<Column> {
+fn ladder(demand: &Demand<'_>, overlaps: &Overlaps) -> Vec<Column> {
+    let kept = |column| overlaps.reuse(demand, column).kept;
     let [_, height, width] = demand.plan.tiles();
     let across = sizes(width);
     let all = sizes(height).into_iter().flat_map(|y| across.iter().map(move |&x| Column { y, x }));
     let mut left: Vec<_> = all
-        .map(|column| (kept(demand, column), (demand.plan.patches_of_all(column), reread(demand, column)), column))
+        .map(|column| (kept(column), (demand.plan.patches_of_all(column), reread(demand, column)), column))
         .collect();
     let mut rungs = Vec::new();
     while let Some(&(kept, _, column)) = left.iter().min_by_key(|(_, cost, _)| *cost) {

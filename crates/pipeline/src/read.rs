@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use async_channel::Sender;
 use futures::{StreamExt, stream};
-use haloflow_geometry::{Box3, Step, Zyx};
-use haloflow_volume::Brick;
+use haloflow_geometry::{Step, Zyx};
 use haloflow_volume::carried::carried;
+use haloflow_volume::{Brick, Turn};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -27,11 +27,10 @@ use crate::normalise::{Normalisation, Normaliser};
 use crate::quarantine::TRIES;
 use crate::shared::Shared;
 use crate::statistics::{Voxels, percentiles};
-use crate::wanted::{Wanted, Wanting};
 
 struct Admitted {
     step: Step,
-    wanting: Wanting,
+    turn: Turn,
     input: Lease,
     tiles: HashMap<Zyx, Lease>,
 }
@@ -40,14 +39,13 @@ struct Admitted {
 pub(crate) async fn read(shared: Arc<Shared>, out: Sender<PreparedStep>) -> Result<(), Fault> {
     let steps = stream::iter(shared.plan.steps(shared.column)).take_until(shared.drain.clone().cancelled_owned());
     let room = Arc::new(Semaphore::new(1));
-    let wanted = Wanted::default();
     let admitted = steps.then(|step| {
-        let (shared, room, wanted) = (Arc::clone(&shared), Arc::clone(&room), wanted.clone());
+        let (shared, room) = (Arc::clone(&shared), Arc::clone(&room));
         async move {
             if let Ok(taken) = room.acquire().await {
                 taken.forget();
             }
-            admit(&shared, &wanted, step).await
+            admit(&shared, step).await
         }
     });
     let reading = admitted.map(|admitted| {
@@ -69,7 +67,7 @@ pub(crate) async fn read(shared: Arc<Shared>, out: Sender<PreparedStep>) -> Resu
     Ok(())
 }
 
-async fn admit(shared: &Shared, wanted: &Wanted, step: Step) -> Admitted {
+async fn admit(shared: &Shared, step: Step) -> Admitted {
     let input = step.read.voxels() as u64 * shared.input_bytes;
     let opened: Vec<(Zyx, u64)> = shared
         .plan
@@ -86,16 +84,17 @@ async fn admit(shared: &Shared, wanted: &Wanted, step: Step) -> Admitted {
             }
             let input = shared.budget.lease(input).await;
             shared.traced.begun(|| of_step(&shared.plan, &step));
-            Admitted { wanting: wanted.begin(step.read), step, input, tiles }
+            let turn = shared.leftovers.begin(shared.plan.read_of(shared.column, &step));
+            Admitted { step, turn, input, tiles }
         })
         .await
 }
 
 async fn read_step(shared: &Shared, admitted: Admitted) -> Result<PreparedStep, Fault> {
-    let Admitted { step, wanting, input, tiles } = admitted;
+    let Admitted { step, turn, input, tiles } = admitted;
     let region = step.read;
     let _holding = shared.board.hold(Stage::Read, format!("block {region}"));
-    let reading = shared.meters.read.working(read_region(shared, &step, &wanting));
+    let reading = shared.meters.read.working(read_region(shared, &turn));
     let (brick, failed) = match shared.traced.working("read", || of_step(&shared.plan, &step), reading).await {
         Ok(brick) => (brick, None),
         // Zeros go its way, so that everything else goes on as planned; nothing that they give to is stored.
@@ -109,17 +108,11 @@ async fn read_step(shared: &Shared, admitted: Admitted) -> Result<PreparedStep, 
 }
 
 /// Reads the voxels of a step; again if that may help.
-async fn read_region(shared: &Shared, step: &Step, wanting: &Wanting) -> Result<Brick, Fault> {
-    let region = step.read;
+async fn read_region(shared: &Shared, turn: &Turn) -> Result<Brick, Fault> {
     for left in (0..TRIES).rev() {
-        let is_done = |chunk: &[u64], cell: &Box3| {
-            let within = shared.forgets.then_some(shared.column);
-            wanting.has(chunk, cell, shared.plan.is_last_to_read(step, cell, within))
-        };
-        let reading = shared.reader.read_and_forget(region, is_done);
-        let fault = match reading.await {
+        let fault = match shared.reader.read_in_turn(turn).await {
             Ok(brick) => return Ok(brick),
-            Err(error) => Fault::volume(Stage::Read, &error).at(region),
+            Err(error) => Fault::volume(Stage::Read, &error).at(turn.region()),
         };
         if left == 0 || !shared.quarantine.admits(&fault) {
             return Err(fault);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use haloflow_engine::{EngineFactory, EngineSpec, Timeline};
 use haloflow_geometry::Zyx;
 use haloflow_volume::carried::carried;
-use haloflow_volume::{CpuPool, Environment, Ledger, VolumeError, VolumeWriter, Window};
+use haloflow_volume::{CpuPool, Environment, Ledger, Leftovers, VolumeError, VolumeWriter, Window};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
@@ -302,12 +302,14 @@ impl Running {
         let per_step = plan.steps(column).next().map_or(1, |step| step.len());
         let feeding = resources.threads.get().min(FEEDING * self.report.devices.len());
         let feed = CpuPool::urgent("haloflow-feed", NonZeroUsize::new(feeding).unwrap_or(NonZeroUsize::MIN));
+        let plan = Arc::new(plan);
+        let planned = Arc::clone(&plan);
         Ok(Arc::new(Shared {
             column,
-            forgets: memory.forgets,
+            leftovers: Leftovers::new(memory.cache, move |cell| planned.reads_of(column, cell)),
             input_bytes: input_bytes(&reader),
             tile_bytes,
-            reader: reader.with_cache(memory.cache),
+            reader: reader.with_cache(0),
             writer,
             ledger,
             cpu,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use haloflow_engine::EngineSpec;
 use haloflow_geometry::{Column, Plan, Selection, Zyx};
-use haloflow_volume::{CpuPool, Ledger, VolumeReader, VolumeWriter};
+use haloflow_volume::{CpuPool, Ledger, Leftovers, VolumeReader, VolumeWriter};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -23,14 +23,14 @@ use crate::quarantine::Quarantine;
 
 /// The run as its stages see it.
 pub(crate) struct Shared {
-    pub(crate) plan: Plan,
+    pub(crate) plan: Arc<Plan>,
     /// Tiles that need not be computed: they are recorded as if they were stored.
     pub(crate) skipped: Selection,
     pub(crate) column: Column,
-    /// Whether chunks that only later columns need are let go of.
-    pub(crate) forgets: bool,
     pub(crate) spec: EngineSpec,
     pub(crate) reader: VolumeReader,
+    /// What steps want of chunks that were there before.
+    pub(crate) leftovers: Leftovers,
     pub(crate) writer: VolumeWriter,
     pub(crate) ledger: Ledger,
     /// For work that takes long: decoding, statistics, casting, encoding.

@@ -23,6 +23,8 @@ pub struct AlignedBytes {
 
 enum Memory {
     Words(Vec<u64>),
+    /// Aligned as words are.
+    Bytes(Vec<u8>),
     Pages(MmapMut),
 }
 
@@ -42,6 +44,18 @@ impl AlignedBytes {
         let mut buffer = Self::zeroed(bytes.len());
         buffer.copy_from_slice(bytes);
         buffer
+    }
+
+    /// These bytes without copying them, if they happen to be aligned; else themselves.
+    ///
+    /// # Errors
+    /// The bytes, if they are not aligned.
+    pub(crate) fn adopt(bytes: Vec<u8>) -> Result<Self, Vec<u8>> {
+        let length = bytes.len();
+        match bytes.as_ptr().align_offset(align_of::<u64>()) {
+            0 => Ok(Self { memory: Memory::Bytes(bytes), length }),
+            _ => Err(bytes),
+        }
     }
 
     /// The elements of the buffer. Bytes that do not fill an element at the end are left out; `T` must not need more than 8-byte
@@ -77,6 +91,7 @@ impl Deref for AlignedBytes {
     fn deref(&self) -> &[u8] {
         match &self.memory {
             Memory::Words(words) => &bytemuck::cast_slice(words)[..self.length],
+            Memory::Bytes(bytes) => bytes,
             Memory::Pages(pages) => pages,
         }
     }
@@ -86,6 +101,7 @@ impl DerefMut for AlignedBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             Memory::Words(words) => &mut bytemuck::cast_slice_mut(words)[..self.length],
+            Memory::Bytes(bytes) => bytes,
             Memory::Pages(pages) => pages,
         }
     }
@@ -146,6 +162,20 @@ mod tests {
         assert_eq!(buffer.as_slice::<f32>(), [0.0, 2.5]);
         assert_eq!(buffer.as_slice::<f64>().len(), 1);
         assert_eq!(AlignedBytes::from_slice(&[1u16, 2, 3]).as_slice::<u16>(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn bytes_are_adopted_if_they_are_aligned() {
+        let aligned = AlignedBytes::from_slice(&[1_u16, 2, 3, 4]).to_vec();
+        let place = aligned.as_ptr();
+        match AlignedBytes::adopt(aligned) {
+            Ok(mut adopted) => {
+                assert_eq!((adopted.as_ptr(), adopted.as_slice::<u16>()), (place, &[1, 2, 3, 4][..]));
+                adopted.as_mut_slice::<u16>()[0] = 7;
+                assert_eq!(adopted.clone().as_slice::<u16>(), [7, 2, 3, 4]);
+            }
+            Err(given) => assert_ne!(given.as_ptr().align_offset(8), 0),
+        }
     }
 
     #[test]

@@ -7,31 +7,36 @@ use std::task::Poll;
 use futures::future::{join, join_all};
 use tokio::sync::oneshot;
 
+use crate::leftovers::Turn;
 use crate::reader::{Arrived, Needed};
 use crate::{VolumeError, VolumeReader};
 
 impl VolumeReader {
     /// Loads what the cache lacks of a group, in one request if the group lies side by side. The second list are the units that another
     /// read is loading at the moment: they are not waited for, since this group may come with a permit that others need.
-    pub(crate) async fn load(&self, group: Vec<Needed>) -> Result<(Vec<Arrived>, Vec<Needed>), VolumeError> {
-        if let [(index, placement)] = &group[..] {
-            let held = self.cached(index).await?;
-            return Ok((vec![(index.clone(), placement.clone(), held)], Vec::new()));
+    pub(crate) async fn load(
+        &self,
+        group: Vec<Needed>,
+        turn: Option<&Turn>,
+    ) -> Result<(Vec<Arrived>, Vec<Needed>), VolumeError> {
+        if let [needed] = &group[..] {
+            let held = self.kept(needed, turn).await?;
+            return Ok((vec![(needed.clone(), held)], Vec::new()));
         }
         let (mut arrived, mut elsewhere) = (Vec::new(), Vec::new());
         let (mut wanted, mut loads) = (Vec::new(), Vec::new());
-        for (index, placement) in group {
+        for needed in group {
             let (whom, answer) = oneshot::channel();
             let ours = Arc::new(AtomicBool::new(false));
-            let mut load = Box::pin(self.claimed(index.clone(), Arc::clone(&ours), answer));
+            let mut load = Box::pin(self.claimed(needed.clone(), turn, Arc::clone(&ours), answer));
             // Asked once, the cache has the unit, or has this task load it, or has it wait for another that does.
             match futures::poll!(&mut load) {
-                Poll::Ready(held) => arrived.push((index, placement, held?)),
+                Poll::Ready(held) => arrived.push((needed, held?)),
                 Poll::Pending if ours.load(Ordering::Acquire) => {
-                    wanted.push((index.clone(), whom));
-                    loads.push(async move { load.await.map(|held| (index, placement, held)) });
+                    wanted.push((needed.0.clone(), whom));
+                    loads.push(async move { load.await.map(|held| (needed, held)) });
                 }
-                Poll::Pending => elsewhere.push((index, placement)),
+                Poll::Pending => elsewhere.push(needed),
             }
         }
         if !wanted.is_empty() {
@@ -47,7 +52,8 @@ impl VolumeReader {
     /// there will be no answer, since the read that has asked was cancelled, the unit is fetched alone.
     async fn claimed(
         &self,
-        index: Vec<u64>,
+        needed: Needed,
+        turn: Option<&Turn>,
         ours: Arc<AtomicBool>,
         answer: oneshot::Receiver<Result<crate::fetch::Permitted, VolumeError>>,
     ) -> Result<crate::reader::Held, VolumeError> {
@@ -55,10 +61,10 @@ impl VolumeReader {
             ours.store(true, Ordering::Release);
             match answer.await {
                 Ok(unit) => unit,
-                Err(_) => self.source().unit(&index).await,
+                Err(_) => self.source().unit(&needed.0).await,
             }
         };
-        self.cached_or(&index, load).await
+        self.kept_or(&needed, turn, load).await
     }
 }
 
@@ -109,13 +115,13 @@ mod tests {
         let reader = reader(&CpuPool::new(NonZeroUsize::MIN).unwrap()).await;
         assert_eq!(reader.source().most_together(), 2);
         let free = || reader.source().permits.available_permits();
-        let (mut arrived, elsewhere) = reader.load(vec![needed(0), needed(1)]).await.unwrap();
+        let (mut arrived, elsewhere) = reader.load(vec![needed(0), needed(1)], None).await.unwrap();
         assert_eq!((arrived.len(), elsewhere.len(), free()), (2, 0, 14));
         arrived.pop();
         assert_eq!(free(), 14);
         drop(arrived);
         assert_eq!(free(), 16);
-        let (again, _) = reader.load(vec![needed(0), needed(1)]).await.unwrap();
+        let (again, _) = reader.load(vec![needed(0), needed(1)], None).await.unwrap();
         assert_eq!((again.len(), free()), (2, 16));
     }
 
@@ -128,20 +134,21 @@ mod tests {
         let (before, decoded) = (reader.counters().requests, reader.counters().chunks_decoded);
         let (release, gate) = std::sync::mpsc::channel::<()>();
         let busy = tokio::spawn(async move { cpu.run(move || gate.recv()).await });
-        let mut first = Box::pin(reader.load(vec![needed(0), needed(1)]));
+        let mut first = Box::pin(reader.load(vec![needed(0), needed(1)], None));
         while reader.counters().requests == before {
             assert!(futures::poll!(&mut first).is_pending());
             tokio::task::yield_now().await;
         }
-        let mut second = Box::pin(reader.load(vec![needed(1), needed(2)]));
+        let mut second = Box::pin(reader.load(vec![needed(1), needed(2)], None));
         assert!(futures::poll!(&mut second).is_pending());
-        let mut third = Box::pin(reader.cached(&[0, 0]));
+        let zero = needed(0);
+        let mut third = Box::pin(reader.kept(&zero, None));
         assert!(futures::poll!(&mut third).is_pending());
         drop(first);
         release.send(()).unwrap();
         busy.await.unwrap().unwrap().unwrap();
         let (arrived, elsewhere) = second.await.unwrap();
-        assert_eq!((arrived[0].0[1], elsewhere[0].0[1]), (2, 1));
+        assert_eq!((arrived[0].0.0[1], elsewhere[0].0[1]), (2, 1));
         assert_eq!((arrived.len(), elsewhere.len()), (1, 1));
         drop(arrived);
         assert!(third.await.is_ok(), "whoever waited loads it now");

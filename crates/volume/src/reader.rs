@@ -13,6 +13,7 @@ use crate::carried::carried;
 use crate::fetch::{Permit, Permitted, UnitSource};
 use crate::gather::{Placement, Unit, gather};
 use crate::input::Input;
+use crate::leftovers::{Taken, Turn};
 use crate::{
     AlignedBytes, Brick, CounterSnapshot, CpuPool, Element, Environment, InputDescription, StorageCounters,
     StorageObserver, VolumeError,
@@ -52,14 +53,21 @@ type Permits = Vec<Permit>;
 pub(crate) type Needed = (Vec<u64>, Placement);
 
 /// A unit that can be copied.
-pub(crate) type Arrived = (Vec<u64>, Placement, Held);
+pub(crate) type Arrived = (Needed, Held);
 
-/// A chunk that waits to be copied, with its permit if this read fetched it and neither the cache nor another read did. A read
-/// copies what has arrived without needing further permits, so reads that hold some never wait for each other in a circle.
+/// A chunk that waits to be copied, with its permit if this read fetched it and neither the cache nor another read did; or this read's
+/// piece of it. A read copies what has arrived without needing further permits, so reads that hold some never wait for each other in a circle.
 #[derive(Debug)]
 pub(crate) struct Held {
     unit: Arc<Unit>,
     permit: Option<Permit>,
+    _taken: Option<Taken>,
+}
+
+impl Held {
+    fn taken((unit, taken): (Arc<Unit>, Taken)) -> Self {
+        Self { unit, permit: None, _taken: Some(taken) }
+    }
 }
 
 impl AsRef<Unit> for Held {
@@ -193,7 +201,16 @@ impl VolumeReader {
     /// `Usage` if the region reaches outside; `Data` naming the object if a chunk is empty, truncated or corrupt; `Unavailable` if the store
     /// fails for longer than its retries last.
     pub async fn read(&self, region: Box3) -> Result<Brick, VolumeError> {
-        self.read_and_forget(region, |_, _| false).await
+        self.read_with(region, None).await
+    }
+
+    /// As [`read`](Self::read), one of the reads of a run that are known beforehand: takes what earlier ones left for it, and leaves what
+    /// later ones want. Uses no cache.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_in_turn(&self, turn: &Turn) -> Result<Brick, VolumeError> {
+        self.read_with(turn.region(), Some(turn)).await
     }
 
     /// What [`read`](Self::read) would give of `region` if every voxel were 0.
@@ -205,33 +222,30 @@ impl VolumeReader {
         Brick { region, element, channels }
     }
 
-    /// As [`read`](Self::read), and lets go of the chunks that `is_done` says nobody needs again, so that the cache has room for
-    /// others. It is asked with the voxels that a chunk covers, which may reach past the volume.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub async fn read_and_forget(
-        &self,
-        region: Box3,
-        is_done: impl Fn(&[u64], &Box3) -> bool,
-    ) -> Result<Brick, VolumeError> {
+    async fn read_with(&self, region: Box3, turn: Option<&Turn>) -> Result<Brick, VolumeError> {
         let shape = self.shape();
         if (0..3).any(|axis| region.start[axis] > region.stop[axis] || region.stop[axis] > shape[axis]) {
             return Err(VolumeError::usage(format!(
                 "the region {region} reaches outside the volume of shape {shape:?}"
             )));
         }
-        let mut brick = self.zeros(region);
         if region.is_empty() {
-            return Ok(brick);
+            return Ok(self.zeros(region));
         }
-        let mut waiting = VecDeque::from(self.shared.source.groups(self.shared.placements(region)).await?);
+        let placements = self.shared.placements(region);
+        if let [needed] = &placements[..]
+            && self.shared.is_laid_out_as(region, needed)
+        {
+            return self.read_chunk(region, needed, turn).await;
+        }
+        let mut brick = self.zeros(region);
+        let mut waiting = VecDeque::from(self.shared.source.groups(placements).await?);
         let mut running = JoinSet::new();
         loop {
             while running.len() < self.shared.source.requests() {
                 let Some(group) = waiting.pop_front() else { break };
-                let reader = self.clone();
-                running.spawn(carried(async move { reader.load(group).await }));
+                let (reader, turn) = (self.clone(), turn.cloned());
+                running.spawn(carried(async move { reader.load(group, turn.as_ref()).await }));
             }
             let Some(first) = running.join_next().await else { return Ok(brick) };
             let (mut arrived, mut elsewhere) = settled(first)?;
@@ -241,18 +255,28 @@ impl VolumeReader {
                 elsewhere.extend(others);
             }
             waiting.extend(elsewhere.into_iter().map(|unit| vec![unit]));
-            let done = arrived.iter().filter(|(index, placement, _)| is_done(index, &placement.covers));
-            let done: Vec<Vec<u64>> = done.map(|(index, ..)| index.clone()).collect();
-            let arrived = arrived.into_iter().map(|(_, placement, held)| (placement, held)).collect();
             let permits;
             (brick, permits) = self.copy(brick, arrived).await?;
-            for index in &done {
-                self.cache.invalidate(index).await;
-            }
             // The cache evicts lazily; memory is bounded only if it does so before others may go on.
-            self.cache.run_pending_tasks().await;
+            turn.map_or(&self.cache, Turn::loading).run_pending_tasks().await;
             drop(permits);
         }
+    }
+
+    /// Reads a region that is one whole chunk, whose bytes become the brick's where nobody else needs them.
+    async fn read_chunk(&self, region: Box3, needed: &Needed, turn: Option<&Turn>) -> Result<Brick, VolumeError> {
+        let mut held = self.kept(needed, turn).await?;
+        turn.map_or(&self.cache, Turn::loading).run_pending_tasks().await;
+        match Arc::try_unwrap(held.unit) {
+            Ok(Unit::Voxels(bytes)) => match AlignedBytes::adopt(bytes) {
+                Ok(adopted) => return Ok(Brick { region, element: self.element(), channels: vec![adopted] }),
+                Err(bytes) => held.unit = Arc::new(Unit::Voxels(bytes)),
+            },
+            Ok(unit) => held.unit = Arc::new(unit),
+            Err(shared) => held.unit = shared,
+        }
+        let (brick, _permits) = self.copy(self.zeros(region), vec![(needed.clone(), held)]).await?;
+        Ok(brick)
     }
 
     pub(crate) fn source(&self) -> &UnitSource {
@@ -268,32 +292,78 @@ impl VolumeReader {
         (self.shared.t, &self.shared.c)
     }
 
-    /// The unit at an index, from the cache, from whoever is loading it already, or from the store.
-    pub(crate) async fn cached(&self, index: &[u64]) -> Result<Held, VolumeError> {
-        self.cached_or(index, self.shared.source.unit(index)).await
+    /// A unit, from what is kept, from whoever is loading it already, or from the store.
+    pub(crate) async fn kept(&self, needed: &Needed, turn: Option<&Turn>) -> Result<Held, VolumeError> {
+        self.kept_or(needed, turn, self.shared.source.unit(&needed.0)).await
     }
 
-    /// The unit at an index, from the cache, from whoever is loading it already, or from `load`.
-    pub(crate) async fn cached_or(
+    /// A unit, from the cache or what earlier reads left, from whoever is loading it already, or from `load`.
+    pub(crate) async fn kept_or(
         &self,
-        index: &[u64],
+        needed: &Needed,
+        turn: Option<&Turn>,
         load: impl Future<Output = Result<Permitted, VolumeError>>,
     ) -> Result<Held, VolumeError> {
-        let mut permit = None;
-        let load = async {
-            let (unit, taken) = load.await?;
+        let (index, _) = needed;
+        let piece = || turn.and_then(|turn| turn.take(index));
+        if let Some(piece) = piece() {
+            return Ok(Held::taken(piece));
+        }
+        let (mut permit, mut own, mut load) = (None, None, Some(load));
+        let loading = async {
+            // Whoever was loading it until now has left the piece.
+            own = piece();
+            if let Some((unit, _)) = &own {
+                return Ok(Arc::clone(unit));
+            }
+            let loaded = load.take().ok_or_else(|| VolumeError::internal("a chunk was loaded twice"))?.await?;
+            let (unit, taken) = self.leave(needed, turn, loaded).await?;
             permit = Some(taken);
             Ok(unit)
         };
-        let unit = self.cache.try_get_with(index.to_vec(), load).await;
-        let unit = unit.map_err(|error: Arc<VolumeError>| (*error).clone())?;
-        Ok(Held { unit, permit })
+        let unit = turn.map_or(&self.cache, Turn::loading).try_get_with(index.clone(), loading).await;
+        let mut unit = unit.map_err(|error: Arc<VolumeError>| (*error).clone())?;
+        if let Some(piece) = own {
+            return Ok(Held::taken(piece));
+        }
+        if let (Unit::Part(..), Some(load)) = (&*unit, load) {
+            // Whoever was waited for has found its own piece.
+            if let Some(piece) = piece() {
+                return Ok(Held::taken(piece));
+            }
+            let (loaded, taken) = self.leave(needed, turn, load.await?).await?;
+            (unit, permit) = (loaded, Some(taken));
+        }
+        if let Some(turn) = turn {
+            turn.has(index);
+        }
+        Ok(Held { unit, permit, _taken: None })
+    }
+
+    /// Leaves of a chunk what later reads want. The permit comes back with the chunk, so that a cancelled read cannot exceed the limit.
+    async fn leave(
+        &self,
+        (index, placement): &Needed,
+        turn: Option<&Turn>,
+        (unit, permit): Permitted,
+    ) -> Result<Permitted, VolumeError> {
+        let Some(turn) = turn.cloned() else { return Ok((unit, permit)) };
+        let (shared, index, placement) = (Arc::clone(&self.shared), index.clone(), placement.clone());
+        let work = move || {
+            let size = shared.source.layout.codec.fill_bytes().len();
+            let voxel_bytes = if matches!(*unit, Unit::Fill) { 0 } else { placement.planes.len() * size };
+            let cut = |part: &Box3| unit.part(part, &placement, shared.strides(), size);
+            turn.keep(&index, &placement.covers, voxel_bytes, cut);
+            (unit, permit)
+        };
+        self.shared.cpu.run(work).await
     }
 
     /// Copies chunks into the brick and lets go of them. Gives their permits back with the brick; work that outlives a cancelled read
     /// keeps them until it ends.
-    async fn copy(&self, mut brick: Brick, units: Vec<(Placement, Held)>) -> Result<(Brick, Permits), VolumeError> {
+    async fn copy(&self, mut brick: Brick, units: Vec<Arrived>) -> Result<(Brick, Permits), VolumeError> {
         let shared = Arc::clone(&self.shared);
+        let units: Vec<_> = units.into_iter().map(|((_, placement), held)| (placement, held)).collect();
         let work = move || {
             gather(&mut brick, &units, shared.strides(), shared.source.layout.codec.fill_bytes());
             (brick, units.into_iter().filter_map(|(_, held)| held.permit).collect())
@@ -305,6 +375,14 @@ impl VolumeReader {
 impl Shared {
     fn strides(&self) -> Strides {
         self.map.strides(self.source.layout.unit())
+    }
+
+    /// Whether the bytes of a unit are those of a brick of this region.
+    fn is_laid_out_as(&self, region: Box3, (_, placement): &Needed) -> bool {
+        let [_, height, width] = region.shape();
+        let (layout, is_one) = (&self.source.layout, self.c.len() == 1);
+        let has_no_other = layout.unit().iter().product::<usize>() == region.voxels();
+        is_one && has_no_other && placement.covers == region && self.strides().zyx == [height * width, width, 1]
     }
 
     /// Every unit that a region needs, with its index in the grid of units.
@@ -372,14 +450,20 @@ mod tests {
         VolumeReader::open(&options, &environment, &CpuPool::new(NonZeroUsize::MIN).unwrap()).await.unwrap()
     }
 
+    fn needed(cell: Zyx) -> Needed {
+        let covers = Box3::of_cell(cell, [2; 3]);
+        (cell.map(|place| place as u64).to_vec(), Placement { covers, planes: vec![(0, 0)] })
+    }
+
     #[tokio::test]
     async fn a_permit_lasts_until_its_chunk_is_copied() {
         let reader = reader(2).await;
         let permits = &reader.shared.source.permits;
-        let (one, same) = futures::future::join(reader.cached(&[0; 3]), reader.cached(&[0; 3])).await;
+        let (one, same) =
+            futures::future::join(reader.kept(&needed([0; 3]), None), reader.kept(&needed([0; 3]), None)).await;
         let (one, same) = (one.unwrap(), same.unwrap());
         assert!(one.permit.is_some() && same.permit.is_none());
-        let absent = reader.cached(&[0, 1, 1]).await.unwrap();
+        let absent = reader.kept(&needed([0, 1, 1]), None).await.unwrap();
         assert_eq!(permits.available_permits(), 0);
         drop((one, same, absent));
         assert_eq!(permits.available_permits(), 2);

@@ -1,8 +1,8 @@
-use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use haloflow_engine::ElementKind;
 use haloflow_geometry::{Box3, Geometry, Lattice, Seam, Zyx};
+use haloflow_volume::Shelf;
 use proptest::prelude::*;
 
 use super::*;
@@ -160,29 +160,23 @@ proptest! {
     }
 }
 
-/// Chunks that the steps of a plan fetch with a cache that forgets as a run does, over the chunks that there are.
+/// Chunks that the steps of a plan fetch if a run keeps pieces of them as it does, over the chunks that there are.
 fn fetched(plan: &Plan, unit: usize, bytes: u64, (column, split): (Column, MemorySplit)) -> f64 {
-    let places = usize::try_from(split.cache / (bytes * (unit as u64).pow(3))).unwrap();
-    let (mut cached, mut queue, mut now, mut count) = (HashMap::new(), VecDeque::new(), 0_u64, 0_u64);
+    let (mut shelf, mut count) = (Shelf::new(split.cache), 0_u64);
     for step in plan.steps(column) {
-        let cells: Vec<Zyx> = step.read.cells([unit; 3]).indices().collect();
-        for &cell in &cells {
-            now += 1;
-            count += u64::from(cached.insert(cell, now).is_none());
-            queue.push_back((cell, now));
-        }
-        for cell in cells {
-            if plan.is_last_to_read(&step, &Box3::of_cell(cell, [unit; 3]), split.forgets.then_some(column)) {
-                cached.remove(&cell);
+        let now = plan.read_of(column, &step).order;
+        for cell in step.read.cells([unit; 3]).indices() {
+            let (chunk, cell) = (cell.map(|place| place as u64), Box3::of_cell(cell, [unit; 3]));
+            if shelf.take(&chunk, now) {
+                continue;
             }
-        }
-        while cached.len() > places {
-            let Some((oldest, since)) = queue.pop_front() else { break };
-            if cached.get(&oldest) == Some(&since) {
-                cached.remove(&oldest);
-            }
+            count += 1;
+            let later = plan.reads_of(column, &cell).into_iter().filter(|read| read.order > now);
+            let pieces = later.map(|read| (read.order, read.region.intersect(&cell).voxels() as u64 * bytes));
+            drop(shelf.keep(&chunk, now, pieces));
         }
     }
+    assert_eq!(shelf.used(), 0, "everything that is kept is wanted");
     let all = Box3::of_shape(plan.geometry().volume).cells([unit; 3]).voxels();
     count as f64 / all as f64
 }
@@ -215,26 +209,6 @@ fn what_is_read_is_about_what_the_split_says() {
     for unit in [64, 128] {
         assert!(of([1024; 3], unit, 4096) <= Some(1.05));
         assert!(of([2048, 256, 256], unit, 512) <= Some(1.3));
-    }
-}
-
-#[test]
-fn a_cell_is_done_with_in_a_column_when_no_later_step_of_it_reads_it() {
-    for lattice in [Lattice::Volume, Lattice::Block { halo: [3; 3] }] {
-        let plan = plan([40, 50, 60], 16, 12, lattice);
-        for column in [Column { y: 1, x: 1 }, Column { y: 2, x: 1 }, Column { y: 1, x: 3 }, plan.widest()] {
-            let steps: Vec<_> = plan.steps(column).collect();
-            let of = |step: &haloflow_geometry::Step| [step.tiles[1].start / column.y, step.tiles[2].start / column.x];
-            for (place, step) in steps.iter().enumerate() {
-                for cell in step.read.cells([7; 3]).indices().map(|cell| Box3::of_cell(cell, [7; 3])) {
-                    let reads = |later: &&haloflow_geometry::Step| !later.read.intersect(&cell).is_empty();
-                    let again = steps[place + 1..].iter().filter(reads);
-                    let again_here = again.clone().any(|later| of(later) == of(step));
-                    assert_eq!(plan.is_last_to_read(step, &cell, Some(column)), !again_here, "{step:?} {cell}");
-                    assert!(!plan.is_last_to_read(step, &cell, None) || again.count() == 0, "{step:?} {cell}");
-                }
-            }
-        }
     }
 }
 

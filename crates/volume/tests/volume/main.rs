@@ -16,3 +16,4 @@ mod s3;
 mod s3_server;
 mod shards;
 mod support;
+mod turns;

@@ -112,9 +112,7 @@ async fn read_chunks(environment: &Environment, cpu: &CpuPool, at_once: usize) -
     let began = Instant::now();
     let reading = cells.indices().map(|cell| {
         let (reader, region) = (reader.clone(), Box3::of_cell(cell, unit).intersect(&whole));
-        async move {
-            anyhow::Ok(tokio::spawn(async move { reader.read_and_forget(region, |_, _| true).await }).await??.region)
-        }
+        async move { anyhow::Ok(tokio::spawn(async move { reader.read(region).await }).await??.region) }
     });
     let read: Vec<Box3> = stream::iter(reading).buffer_unordered(at_once).try_collect().await?;
     let took = began.elapsed().as_secs_f64();

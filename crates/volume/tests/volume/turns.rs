@@ -1,0 +1,127 @@
+//! Reads that are known beforehand give what other reads give, and fetch every chunk once if there is room.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{StreamExt, TryStreamExt};
+use haloflow_geometry::{Box3, Read, Zyx};
+use haloflow_volume::{Environment, Leftovers, VolumeReader};
+use proptest::prelude::*;
+
+use crate::support::{assert_holds, cpu, described, make, options, request};
+
+/// What later reads want of the chunks of `reads`.
+fn leftovers(bytes: u64, reads: &[Read]) -> Leftovers {
+    let reads = reads.to_vec();
+    let wanted =
+        move |cell: &Box3| reads.iter().filter(|read| !read.region.intersect(cell).is_empty()).copied().collect();
+    Leftovers::new(bytes, wanted)
+}
+
+/// Reads all, `ahead` at one time, and checks the voxels.
+async fn read_all(reader: &VolumeReader, reads: &[Read], leftovers: &Leftovers, ahead: usize, channels: &[usize]) {
+    let turns: Vec<_> = reads.iter().map(|read| move || leftovers.begin(*read)).collect();
+    let reading = futures::stream::iter(turns).map(|begin| {
+        let (reader, turn) = (reader.clone(), begin());
+        tokio::spawn(async move { reader.read_in_turn(&turn).await })
+    });
+    let bricks: Vec<_> = reading.buffered(ahead).try_collect().await.unwrap();
+    bricks.into_iter().for_each(|brick| assert_holds(&brick.unwrap(), channels));
+}
+
+fn zyx(range: std::ops::Range<usize>) -> impl Strategy<Value = Zyx> {
+    [range.clone(), range.clone(), range]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_chunk_is_decoded_once_if_there_is_room_and_what_is_read_is_right_if_there_is_none(
+        shape in zyx(1..14),
+        chunk in zyx(1..6),
+        shards in prop::option::of(zyx(1..3)),
+        corners in prop::collection::vec((zyx(0..14), zyx(0..14)), 1..9),
+        names in prop::sample::select(vec!["zyx", "tczyx", "xyz", "czyx"]),
+        room in prop::sample::select(vec![0, 100, 1000, 1 << 20]),
+        ahead in 1..5_usize,
+        requests in prop::sample::select(vec![1, 16, 40]),
+    ) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let environment = Environment::empty();
+            let mut request = request("memory://volume");
+            request.chunk = Some(chunk);
+            request.shard = shards.map(|count| std::array::from_fn(|axis| chunk[axis] * count[axis]));
+            request.stack_channels = true;
+            drop(make(request, &described(names, shape), 2, &environment).await.unwrap());
+            let mut options = options("memory://volume");
+            (options.c, options.requests) = (vec![1, 0], requests);
+            let reader = VolumeReader::open(&options, &environment, &cpu()).await.unwrap().with_cache(0);
+            let reads: Vec<Read> = corners.into_iter().zip(3..).map(|((one, other), order)| {
+                let start: Zyx = std::array::from_fn(|axis| one[axis].min(other[axis]).min(shape[axis]));
+                let stop: Zyx = std::array::from_fn(|axis| one[axis].max(other[axis]).min(shape[axis]));
+                Read { order: order * order, region: Box3::new(start, stop) }
+            }).collect();
+            let leftovers = leftovers(room, &reads);
+            let all = read_all(&reader, &reads, &leftovers, ahead, &[1, 0]);
+            tokio::time::timeout(Duration::from_secs(60), all).await.expect("reads hang");
+            assert_eq!(leftovers.used(), 0, "nothing is kept for nobody");
+            let cells: HashSet<Zyx> = reads.iter()
+                .filter(|read| !read.region.is_empty())
+                .flat_map(|read| read.region.cells(reader.unit()).indices().collect::<Vec<_>>())
+                .collect();
+            let decoded = reader.counters().chunks_decoded;
+            assert!(decoded >= cells.len() as u64);
+            if room == 1 << 20 {
+                let per_cell = reader.chunks() / Box3::of_shape(shape).cells(reader.unit()).voxels() as u64;
+                assert_eq!(decoded, per_cell * cells.len() as u64);
+            }
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thin_slabs_are_kept_and_not_the_chunks_that_they_come_from() {
+    let environment = Environment::empty();
+    make(request("memory://v"), &described("zyx", [4, 4, 64]), 1, &environment).await.unwrap();
+    // Chunks of 4: the second read wants one plane of the first one's last chunk, and the first one plane of the second one's first.
+    let reads = [(0, 0, 33), (1, 31, 64)]
+        .map(|(order, start, stop)| Read { order, region: Box3::new([0, 0, start], [4, 4, stop]) });
+    let reader = VolumeReader::open(&options("memory://v"), &environment, &cpu()).await.unwrap().with_cache(0);
+    let voxel = reader.element().size() as u64;
+    let leftovers = leftovers(1 << 20, &reads);
+    let (first, second) = (leftovers.begin(reads[0]), leftovers.begin(reads[1]));
+    assert_holds(&reader.read_in_turn(&first).await.unwrap(), &[0]);
+    assert_eq!(leftovers.used(), 16 * (1 + 4) * voxel, "one plane of the chunk before 32, and all of that behind it");
+    let before = reader.counters().chunks_decoded;
+    assert_holds(&reader.read_in_turn(&second).await.unwrap(), &[0]);
+    assert_eq!((reader.counters().chunks_decoded - before, leftovers.used()), (7, 0));
+    // A read that is tried again fetches for itself.
+    assert_holds(&reader.read_in_turn(&second).await.unwrap(), &[0]);
+    assert_eq!(reader.counters().chunks_decoded - before, 7 + 9);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_that_is_given_up_leaves_nothing_behind() {
+    let environment = Environment::empty();
+    make(request("memory://v"), &described("zyx", [4, 4, 64]), 1, &environment).await.unwrap();
+    let region = Box3::new([0; 3], [4, 4, 64]);
+    let reads = [0, 1, 2].map(|order| Read { order, region });
+    let reader = VolumeReader::open(&options("memory://v"), &environment, &cpu()).await.unwrap().with_cache(0);
+    let leftovers = leftovers(1 << 20, &reads);
+    let turns: Vec<_> = reads.iter().map(|read| leftovers.begin(*read)).collect();
+    reader.read_in_turn(&turns[0]).await.unwrap();
+    assert_eq!(leftovers.used(), 2 * 4 * 4 * 64 * reader.element().size() as u64);
+    let turns: Arc<[_]> = turns.into();
+    let cancelled = tokio::spawn({
+        let (reader, turns) = (reader.clone(), Arc::clone(&turns));
+        async move { reader.read_in_turn(&turns[1]).await }
+    });
+    cancelled.abort();
+    drop((cancelled.await, turns));
+    while leftovers.used() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
