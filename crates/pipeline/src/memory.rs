@@ -82,7 +82,8 @@ pub(crate) fn split(total: u64, demand: &Demand<'_>) -> Result<(Column, MemorySp
             if let Some(need) = demand.plan.need_within(column, &footprint, spare(rest - cache)) {
                 // What columns share is kept from one to the next if there is room for that too.
                 let shared = reuse.all();
-                let cache = if need <= half_spare(rest.saturating_sub(shared)) { shared } else { cache };
+                let fits = rest.checked_sub(shared).is_some_and(|left| need <= half_spare(left));
+                let cache = if fits { shared } else { cache };
                 return Ok((column, finish(total, demand, &reuse, cache, need)));
             }
         }

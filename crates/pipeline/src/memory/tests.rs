@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use haloflow_engine::ElementKind;
-use haloflow_geometry::{Box3, Geometry, Lattice, Seam, Zyx};
+use haloflow_geometry::{Box3, Geometry, Lattice, Seam, Selection, Zyx};
 use haloflow_volume::Shelf;
 use proptest::prelude::*;
 
@@ -54,6 +54,21 @@ fn too_little_memory_is_refused_with_what_would_do() {
         }
         let enough = asked(&fault) * MIB;
         assert_holds(enough, &demand, split(enough, &demand).unwrap());
+    }
+}
+
+#[test]
+fn a_part_without_tiles_needs_nothing_and_is_split_all_the_same() {
+    for lattice in [Lattice::Volume, Lattice::Block { halo: [3; 3] }] {
+        let plan = plan([300, 700, 900], 128, 64, lattice);
+        let tiles = plan.tiles();
+        let plan = plan.select(&Selection::new(tiles, |_| false));
+        let spec = spec(&plan, 16);
+        let demand = demand(&plan, &spec, 3);
+        let least = 3 * spec.slot_bytes() as u64 + demand.transfer;
+        for total in [least, least + 5, least + 200 * MIB] {
+            assert_holds(total, &demand, split(total, &demand).unwrap());
+        }
     }
 }
 
