@@ -3,7 +3,6 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use haloflow_engine::fake::Fake;
@@ -18,6 +17,8 @@ use haloflow_pipeline::skip::Skip;
 use haloflow_pipeline::{LatticeChoice, Layout, Part, Progress, Report, Resources, Run, RunSettings, Values};
 use haloflow_volume::{Element, Environment, OutputRequest};
 use tokio_util::sync::CancellationToken;
+
+use crate::clock::{Clock, Taken};
 
 const PATCH: Zyx = [64; 3];
 const OVERLAP: Zyx = [10; 3];
@@ -94,6 +95,12 @@ fn output(target: &str) -> OutputRequest {
     }
 }
 
+/// The same with given bounds of the normalisation, so that nothing but streaming is left to do.
+pub(crate) fn with_bounds(settings: &RunSettings, bounds: [f64; 2]) -> RunSettings {
+    let values = Values { normalisation: Normalisation::Global { bounds }, ..settings.values.clone() };
+    RunSettings { values, ..settings.clone() }
+}
+
 /// What the identity takes and gives.
 pub(crate) const fn spec(settings: &RunSettings) -> EngineSpec {
     EngineSpec {
@@ -107,8 +114,8 @@ pub(crate) const fn spec(settings: &RunSettings) -> EngineSpec {
     }
 }
 
-/// Runs from beginning to end: the report, and the time by the clock. An output of an earlier run is deleted first.
-pub(crate) async fn run(settings: &RunSettings) -> Result<(Report, Duration)> {
+/// Runs from beginning to end: the report, and what it took. An output of an earlier run is deleted first.
+pub(crate) async fn run(settings: &RunSettings) -> Result<(Report, Taken)> {
     for target in settings.output.targets.iter().map(Path::new).filter(|target| target.exists()) {
         std::fs::remove_dir_all(target).with_context(|| format!("{} cannot be deleted", target.display()))?;
     }
@@ -122,9 +129,9 @@ pub(crate) async fn run(settings: &RunSettings) -> Result<(Report, Duration)> {
         timeline: None,
         blocks: None,
     };
-    let began = Instant::now();
+    let clock = Clock::start();
     let (report, ended) = run.execute().await;
-    let took = began.elapsed();
+    let took = clock.taken();
     ended.context("the benchmark's run failed")?;
     Ok((report, took))
 }
