@@ -27,11 +27,9 @@ pub(crate) struct Figures {
     redundancy: f64,
     pub(crate) repeat: usize,
     stages: Vec<Figure>,
-    /// Seconds of decoding and of encoding in the rows `read` and `write`, summed over threads, of every measurement.
-    pub(crate) codec_seconds: Vec<f64>,
     /// Patch voxels per second on one core, prepared and merged.
     pub(crate) kernels: [f64; 2],
-    /// Where the time of the last run with given bounds went, by the clock.
+    /// Where the time of the last run that was given its statistics went, by the clock.
     run_seconds: SecondsReport,
     /// What its stages worked and waited.
     run_stages: StagesReport,
@@ -65,7 +63,6 @@ impl Figures {
             redundancy: work.redundancy,
             repeat,
             stages: Vec::new(),
-            codec_seconds: Vec::new(),
             kernels: [0.0; 2],
             run_seconds: SecondsReport::default(),
             run_stages: StagesReport::default(),
@@ -97,7 +94,8 @@ impl Figures {
 
     /// The table.
     pub(crate) fn table(&self) -> String {
-        let mut table = format!("{:<10}{:>10}{:>14}{:>12}{:>8}\n", "stage", "seconds", "core-seconds", "Mvoxels/s", "MB/s");
+        let mut table =
+            format!("{:<10}{:>10}{:>14}{:>12}{:>8}\n", "stage", "seconds", "core-seconds", "Mvoxels/s", "MB/s");
         let voxels = self.size.iter().product::<usize>() as f64;
         for Figure { name, .. } in &self.stages {
             let [seconds, core_seconds] = self.sum(&[name]);
@@ -112,18 +110,15 @@ impl Figures {
         );
         let [seconds, core_seconds] = self.sum(&["streaming"]);
         let [alone, cores_alone] = self.sum(&["read", "write"]);
-        let codec = median(&self.codec_seconds);
         let _ = writeln!(
             table,
-            "Each stage alone has the whole machine. `together` is a whole run, `streaming` one with given bounds, which need no statistics."
+            "Each stage alone has the whole machine. `together` is a whole run, `streaming` one that is given its statistics."
         );
         let _ = writeln!(
             table,
-            "Streaming takes {:.2} times as long as reading and writing alone, and {:.2} times the core-seconds; {:.2} times the {codec:.3} s \
-             of the codecs in them.",
+            "Streaming takes {:.2} times as long as reading and writing alone, and {:.2} times the core-seconds.",
             seconds / alone,
-            core_seconds / cores_alone,
-            core_seconds / codec
+            core_seconds / cores_alone
         );
         let SecondsReport { stream, .. } = self.run_seconds;
         let _ = writeln!(table, "In the last, {stream:.3} s, the stages worked, summed over their tasks:");

@@ -10,7 +10,7 @@ use haloflow_volume::CpuPool;
 use crate::bench::Bench;
 use crate::figures::Figures;
 use crate::synthetic::{Synthetic, blobs};
-use crate::{kernels, merge, prepare, read, whole, write};
+use crate::{cast, kernels, merge, prepare, read, whole, write};
 
 /// What is measured.
 #[derive(Args)]
@@ -58,15 +58,13 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
 /// Every stage alone, and all together, `repeat` times in turn, so that a slow moment of the machine does not fall on one of them.
 async fn measure(bench: &Bench, figures: &mut Figures) -> Result<()> {
     let &bounds = bench.report.normalisation.first().context("the run took no statistics")?;
-    let given = whole::with_bounds(&bench.settings, bounds);
+    let given = whole::without_statistics(&bench.settings, bounds);
     for _ in 0..figures.repeat {
-        let (read, decoding) = read::measure(bench).await?;
-        let (write, encoding) = write::measure(bench).await?;
-        figures.add("read", read);
+        figures.add("read", read::measure(bench).await?);
         figures.add("prepare", prepare::measure(bench).await?);
         figures.add("merge", merge::measure(bench).await?);
-        figures.add("write", write);
-        figures.codec_seconds.push(decoding + encoding);
+        figures.add("cast", cast::measure(bench).await?);
+        figures.add("write", write::measure(bench).await?);
         let (run, streaming) = whole::run(&given).await?;
         figures.add("streaming", streaming);
         figures.add("together", whole::run(&bench.settings).await?.1);

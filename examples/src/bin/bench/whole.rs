@@ -95,9 +95,10 @@ fn output(target: &str) -> OutputRequest {
     }
 }
 
-/// The same with given bounds of the normalisation, so that nothing but streaming is left to do.
-pub(crate) fn with_bounds(settings: &RunSettings, bounds: [f64; 2]) -> RunSettings {
-    let values = Values { normalisation: Normalisation::Global { bounds }, ..settings.values.clone() };
+/// The same with the numbers of the normalisation given, so that nothing but streaming is left to do: the bytes are the same.
+pub(crate) fn without_statistics(settings: &RunSettings, [low, high]: [f64; 2]) -> RunSettings {
+    let given = Some([low, high - low]);
+    let values = Values { normalisation: Normalisation::ZScore { given }, ..settings.values.clone() };
     RunSettings { values, ..settings.clone() }
 }
 
@@ -114,11 +115,20 @@ pub(crate) const fn spec(settings: &RunSettings) -> EngineSpec {
     }
 }
 
-/// Runs from beginning to end: the report, and what it took. An output of an earlier run is deleted first.
-pub(crate) async fn run(settings: &RunSettings) -> Result<(Report, Taken)> {
+/// Moves outputs of earlier runs aside. They are deleted with the benchmark's folder: for some seconds after many files were deleted, ext4
+/// looks long for a place for new ones, which is no run's work.
+pub(crate) fn make_way(settings: &RunSettings) -> Result<()> {
     for target in settings.output.targets.iter().map(Path::new).filter(|target| target.exists()) {
-        std::fs::remove_dir_all(target).with_context(|| format!("{} cannot be deleted", target.display()))?;
+        let mut places = (0..).map(|number: u32| target.with_extension(number.to_string()));
+        let aside = places.find(|place| !place.exists()).context("there is no place for an earlier output")?;
+        std::fs::rename(target, aside).with_context(|| format!("{} cannot be moved", target.display()))?;
     }
+    Ok(())
+}
+
+/// Runs from beginning to end: the report, and what it took.
+pub(crate) async fn run(settings: &RunSettings) -> Result<(Report, Taken)> {
+    make_way(settings)?;
     let run = Run {
         settings: settings.clone(),
         environment: Environment::empty(),
