@@ -141,8 +141,8 @@ fn levels(shared: &Shared, region: Box3, channels: &[AlignedBytes]) -> Vec<(Box3
     coarser
 }
 
-/// Voxels that are finished in one go: so few that they stay in a processor's own cache from step to step.
-const PIECE: usize = 1 << 15;
+/// Voxels that are finished in one go: so few that they stay in a processor's nearest cache from step to step.
+const PIECE: usize = 1 << 12;
 
 /// What was seen of the voxels that are stored.
 #[derive(Clone, Copy)]
@@ -165,21 +165,25 @@ impl Seen {
 fn finalise(
     shared: &Shared,
     region: Box3,
-    mut values: AlignedBytes,
+    values: AlignedBytes,
     inverses: &[Affine],
 ) -> Result<(Vec<AlignedBytes>, Vec<Seen>), Fault> {
     let (voxels, element) = (region.voxels(), shared.cast.element);
-    let channels = values.as_mut_slice::<f32>().par_chunks_mut(voxels).zip(inverses).enumerate();
+    let channels = values.as_slice::<f32>().par_chunks(voxels).zip(inverses).enumerate();
     let finished = channels.map(|(channel, (values, &inverse))| {
         let mut bytes = AlignedBytes::zeroed(voxels * element.size());
-        let pieces = values.par_chunks_mut(PIECE).zip(bytes.par_chunks_mut(PIECE * element.size())).enumerate();
+        let pieces = values.par_chunks(PIECE).zip(bytes.par_chunks_mut(PIECE * element.size())).enumerate();
         let seen = pieces.map(|(piece, (values, bytes))| {
+            // The tile itself is only read: what is written there would have to go back to memory, for nobody.
+            let mut finished = [0.0; PIECE];
+            let finished = &mut finished[..values.len()];
+            finished.copy_from_slice(values);
             if inverse != Affine::IDENTITY {
-                values.iter_mut().for_each(|value| *value = inverse.apply(*value));
+                finished.iter_mut().for_each(|value| *value = inverse.apply(*value));
             }
-            after::apply(&shared.after, values);
+            after::apply(&shared.after, finished);
             let counts =
-                cast_to(values, &shared.cast, bytes).map_err(|index| (piece * PIECE + index, values[index]))?;
+                cast_to(finished, &shared.cast, bytes).map_err(|index| (piece * PIECE + index, finished[index]))?;
             Ok(Seen { counts, window: window(element, bytes) })
         });
         // Of several values that are no number the first is named: the left side is always in front.

@@ -85,6 +85,23 @@ fn halves_are_rounded_to_nearest_even() {
     }
 }
 
+#[test]
+fn rows_that_are_brought_together_in_several_goes_are_those_of_one() {
+    let size = [3, 70, 70];
+    let patch = Patch { start: [0, 1, 5], valid: [2, 65, 61] };
+    assert!(size[0] * size[1] * patch.valid[2] > 3 * TOGETHER, "too small to need several goes");
+    let brick = brick(Box3::of_shape([2, 66, 68]), 1);
+    for padding in [Padding::Zero, Padding::Edge] {
+        let row = cut_f32(&brick, &patch, &[Normaliser::identity()], size, padding);
+        for ([z, y, x], given) in Box3::of_shape(size).indices().zip(row) {
+            let inside = z < 2 && y < 65 && x < 61;
+            let voxel = (z.min(1) * 66 + y.min(64) + 1) * 68 + x.min(60) + 5;
+            let expected = if inside || padding == Padding::Edge { 1.0 + voxel as f32 } else { 0.0 };
+            assert_eq!(given, expected, "{padding:?} z {z}, y {y}, x {x}");
+        }
+    }
+}
+
 fn axis() -> impl Strategy<Value = (usize, usize, usize, usize)> {
     // Start of the brick, patch start inside it, valid, size beyond valid.
     (0..4_usize, 0..3_usize, 1..5_usize, 0..7_usize)

@@ -1,13 +1,13 @@
 //! The figures: for a person, as a table, and for a program, as JSON.
 
 use std::fmt::{self, Write};
-use std::time::Duration;
 
 use haloflow_pipeline::Report;
 use haloflow_pipeline::report::{SecondsReport, StagesReport};
 use serde::Serialize;
 
 use crate::bench::Bench;
+use crate::clock::Taken;
 
 /// What was measured, on what, and how it was called.
 #[derive(Serialize)]
@@ -25,11 +25,11 @@ pub(crate) struct Figures {
     patches: u64,
     /// Voxels of all patches over voxels of the volume.
     redundancy: f64,
-    repeat: usize,
+    pub(crate) repeat: usize,
     stages: Vec<Figure>,
     /// Patch voxels per second on one core, prepared and merged.
     pub(crate) kernels: [f64; 2],
-    /// Where the time of one more run went, by the clock.
+    /// Where the time of the last run that was given its statistics went, by the clock.
     run_seconds: SecondsReport,
     /// What its stages worked and waited.
     run_stages: StagesReport,
@@ -39,13 +39,10 @@ pub(crate) struct Figures {
 #[derive(Serialize)]
 struct Figure {
     name: &'static str,
-    /// Every measurement, in the order they were made.
+    /// By the clock, every measurement in the order they were made.
     seconds: Vec<f64>,
-    median_seconds: f64,
-    /// Voxels of the volume, not of its patches, over the median.
-    voxels_per_second: f64,
-    /// MB (10^6 bytes) of the raw volume over the median.
-    megabytes_per_second: f64,
+    /// On all cores together.
+    core_seconds: Vec<f64>,
 }
 
 impl Figures {
@@ -72,13 +69,14 @@ impl Figures {
         }
     }
 
-    /// Adds the measurements of a stage.
-    pub(crate) fn add(&mut self, name: &'static str, measured: &[Duration]) {
-        let seconds: Vec<f64> = measured.iter().map(Duration::as_secs_f64).collect();
-        let median_seconds = median(&seconds);
-        let voxels_per_second = self.size.iter().product::<usize>() as f64 / median_seconds;
-        let megabytes_per_second = voxels_per_second * size_of::<u16>() as f64 / 1e6;
-        self.stages.push(Figure { name, seconds, median_seconds, voxels_per_second, megabytes_per_second });
+    /// Adds a measurement of a stage.
+    pub(crate) fn add(&mut self, name: &'static str, Taken { seconds, core_seconds }: Taken) {
+        let place = self.stages.iter().position(|figure| figure.name == name).unwrap_or_else(|| {
+            self.stages.push(Figure { name, seconds: Vec::new(), core_seconds: Vec::new() });
+            self.stages.len() - 1
+        });
+        self.stages[place].seconds.push(seconds);
+        self.stages[place].core_seconds.push(core_seconds);
     }
 
     /// Adds where the time of a run went.
@@ -86,26 +84,44 @@ impl Figures {
         (self.run_seconds, self.run_stages) = (run.seconds, run.stages);
     }
 
+    /// The medians of the stages of these names, added up: by the clock, and on all cores together.
+    fn sum(&self, names: &[&str]) -> [f64; 2] {
+        let of = |measured: fn(&Figure) -> &[f64]| {
+            self.stages.iter().filter(|figure| names.contains(&figure.name)).map(measured).map(median).sum()
+        };
+        [of(|figure| &figure.seconds), of(|figure| &figure.core_seconds)]
+    }
+
     /// The table.
     pub(crate) fn table(&self) -> String {
-        let mut table = format!("{:<10}{:>10}{:>16}{:>10}\n", "stage", "seconds", "Mvoxels/s", "MB/s");
-        for Figure { name, median_seconds, voxels_per_second, megabytes_per_second, .. } in &self.stages {
-            let millions = voxels_per_second / 1e6;
+        let mut table =
+            format!("{:<10}{:>10}{:>14}{:>12}{:>8}\n", "stage", "seconds", "core-seconds", "Mvoxels/s", "MB/s");
+        let voxels = self.size.iter().product::<usize>() as f64;
+        for Figure { name, .. } in &self.stages {
+            let [seconds, core_seconds] = self.sum(&[name]);
+            let (millions, megabytes) = (voxels / seconds / 1e6, voxels * size_of::<u16>() as f64 / seconds / 1e6);
             // Writing into a string does not fail.
-            let _ = writeln!(table, "{name:<10}{median_seconds:>10.3}{millions:>16.1}{megabytes_per_second:>10.1}");
+            let _ = writeln!(table, "{name:<10}{seconds:>10.3}{core_seconds:>14.3}{millions:>12.1}{megabytes:>8.1}");
         }
         let [prepared, merged] = self.kernels.map(|rate| rate / 1e9);
         let _ = writeln!(
             table,
             "\nOne core prepares {prepared:.2} and merges {merged:.2} billion patch voxels per second."
         );
-        let SecondsReport { total, statistics, stream, .. } = self.run_seconds;
+        let [seconds, core_seconds] = self.sum(&["streaming"]);
+        let [alone, cores_alone] = self.sum(&["read", "write"]);
         let _ = writeln!(
             table,
-            "Each stage alone has the whole machine. `together` is a whole run; of one more, {total:.3} s long, were:"
+            "Each stage alone has the whole machine. `together` is a whole run, `streaming` one that is given its statistics."
         );
-        let _ = writeln!(table, "  {statistics:.3} s statistics, a pass of their own that reads the volume once more");
-        let _ = writeln!(table, "  {stream:.3} s streaming, in which the stages worked, summed over their tasks:");
+        let _ = writeln!(
+            table,
+            "Streaming takes {:.2} times as long as reading and writing alone, and {:.2} times the core-seconds.",
+            seconds / alone,
+            core_seconds / cores_alone
+        );
+        let SecondsReport { stream, .. } = self.run_seconds;
+        let _ = writeln!(table, "In the last, {stream:.3} s, the stages worked, summed over their tasks:");
         for (name, reading) in self.run_stages.named() {
             let _ = writeln!(table, "    {name:<8} {:.3} s", reading.working_seconds);
         }

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -11,7 +10,7 @@ use haloflow_volume::CpuPool;
 use crate::bench::Bench;
 use crate::figures::Figures;
 use crate::synthetic::{Synthetic, blobs};
-use crate::{kernels, merge, prepare, read, whole, write};
+use crate::{cast, kernels, merge, prepare, read, whole, write};
 
 /// What is measured.
 #[derive(Args)]
@@ -43,14 +42,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let settings = whole::settings(&source, &folder.path().join("output.ome.zarr").display().to_string(), cores);
     // The first run warms the page cache and tells how the pipeline laid its work out.
     let (report, _) = whole::run(&settings).await?;
-    let bench = Bench::new(settings, report, cpu, volume)?;
+    let bench = Bench::new(settings, report, cpu, volume).await?;
     let mut figures = Figures::new(&bench, arguments.repeat.get());
     println!("{figures}");
-    for (name, measured) in measure(&bench, arguments.repeat.get()).await? {
-        figures.add(name, &measured);
-    }
+    measure(&bench, &mut figures).await?;
     figures.kernels = kernels::measure(&bench.spec, bench.settings.layout.seam, 5)?;
-    figures.tell_of(&whole::run(&bench.settings).await?.0);
     println!("{}", figures.table());
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string_pretty(&figures)?;
@@ -60,17 +56,19 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
 }
 
 /// Every stage alone, and all together, `repeat` times in turn, so that a slow moment of the machine does not fall on one of them.
-async fn measure(bench: &Bench, repeat: usize) -> Result<Vec<(&'static str, Vec<Duration>)>> {
-    let mut measured = ["read", "prepare", "merge", "write", "together"].map(|name| (name, Vec::new()));
-    for _ in 0..repeat {
-        let times = [
-            read::measure(bench).await?,
-            prepare::measure(bench).await?,
-            merge::measure(bench).await?,
-            write::measure(bench).await?,
-            whole::run(&bench.settings).await?.1,
-        ];
-        measured.iter_mut().zip(times).for_each(|((_, all), time)| all.push(time));
+async fn measure(bench: &Bench, figures: &mut Figures) -> Result<()> {
+    let &bounds = bench.report.normalisation.first().context("the run took no statistics")?;
+    let given = whole::without_statistics(&bench.settings, bounds);
+    for _ in 0..figures.repeat {
+        figures.add("read", read::measure(bench).await?);
+        figures.add("prepare", prepare::measure(bench).await?);
+        figures.add("merge", merge::measure(bench).await?);
+        figures.add("cast", cast::measure(bench).await?);
+        figures.add("write", write::measure(bench).await?);
+        let (run, streaming) = whole::run(&given).await?;
+        figures.add("streaming", streaming);
+        figures.add("together", whole::run(&bench.settings).await?.1);
+        figures.tell_of(&run);
     }
-    Ok(measured.into())
+    Ok(())
 }

@@ -5,6 +5,8 @@
 #![expect(clippy::print_stdout, reason = "the table goes to the person at the terminal")]
 
 mod bench;
+mod cast;
+mod clock;
 mod figures;
 mod gpu;
 mod host;

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use half::f16;
@@ -12,6 +11,7 @@ use haloflow_pipeline::accumulate::{Accumulator, Given};
 use rayon::prelude::*;
 
 use crate::bench::Bench;
+use crate::clock::{Clock, Taken};
 
 /// A patch, and the step that gives it.
 type Row<'a> = (Zyx, &'a Step);
@@ -23,7 +23,7 @@ struct OpenTile {
 }
 
 /// The time to merge a batch of ones into every place where the plan has one.
-pub(crate) async fn measure(bench: &Bench) -> Result<Duration> {
+pub(crate) async fn measure(bench: &Bench) -> Result<Taken> {
     let (plan, column, spec) = (Arc::clone(&bench.plan), bench.column, bench.spec.clone());
     let (took, left) = bench.cpu.run(move || merge(&plan, column, &spec)).await?;
     ensure!(left == 0, "{left} tiles lack contributions");
@@ -31,16 +31,16 @@ pub(crate) async fn measure(bench: &Bench) -> Result<Duration> {
 }
 
 /// The time, and how many tiles were left incomplete.
-fn merge(plan: &Plan, column: Column, spec: &EngineSpec) -> (Duration, usize) {
+fn merge(plan: &Plan, column: Column, spec: &EngineSpec) -> (Taken, usize) {
     let output = vec![f16::ONE; spec.batch * spec.output_row_bytes() / size_of::<f16>()];
     let steps: Vec<Step> = plan.steps(column).collect();
     let rows: Vec<Row<'_>> = steps.iter().flat_map(|step| step.patches().map(move |patch| (patch, step))).collect();
     let mut open = HashMap::new();
-    let began = Instant::now();
+    let clock = Clock::start();
     for rows in rows.chunks(spec.batch) {
         merge_batch(plan, spec, rows, bytemuck::cast_slice(&output), &mut open);
     }
-    (began.elapsed(), open.len())
+    (clock.taken(), open.len())
 }
 
 fn merge_batch(plan: &Plan, spec: &EngineSpec, rows: &[Row<'_>], output: &[u8], open: &mut HashMap<Zyx, OpenTile>) {

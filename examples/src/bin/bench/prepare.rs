@@ -1,7 +1,6 @@
 //! Preparing alone: statistics of every region of the plan, and every patch normalised and cut into a batch.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use haloflow_engine::EngineSpec;
@@ -13,26 +12,27 @@ use haloflow_volume::{Brick, Element};
 use rayon::prelude::*;
 
 use crate::bench::Bench;
+use crate::clock::{Clock, Taken};
 use crate::whole::{EPS, PERCENTILES};
 
 /// Bytes whose values are counted in one go.
 const COUNTED: usize = 4 << 20;
 
 /// The time to prepare the whole volume, without the time to read it.
-pub(crate) async fn measure(bench: &Bench) -> Result<Duration> {
+pub(crate) async fn measure(bench: &Bench) -> Result<Taken> {
     let reader = bench.reader().await?;
     let &[low, high] = bench.report.normalisation.first().context("the run took no statistics")?;
     let normaliser = Normaliser::shift_and_scale(low, high - low, EPS).tabulated(Element::U16, bench.spec.input);
     let mut batch = vec![0; bench.spec.batch * bench.spec.input_row_bytes()];
-    let mut took = Duration::ZERO;
+    let mut took = Taken::default();
     for step in bench.plan.steps(bench.column) {
         let brick = reader.read(step.read).await?;
         let (plan, spec, normaliser) = (Arc::clone(&bench.plan), bench.spec.clone(), normaliser.clone());
         let work = move || {
-            let began = Instant::now();
+            let clock = Clock::start();
             let bounds = statistics(&brick);
             cut_all(&plan, &step, &spec, (&brick, normaliser), &mut batch);
-            (bounds, batch, began.elapsed())
+            (bounds, batch, clock.taken())
         };
         let (bounds, filled, time) = bench.cpu.run(work).await?;
         bounds.context("a region without voxels was read")?;

@@ -1,16 +1,15 @@
 //! Reading alone: every region of the plan, fetched, decoded and gathered, as many at a time as in a run.
 
-use std::time::{Duration, Instant};
-
 use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::bench::Bench;
+use crate::clock::{Clock, Taken};
 
 /// The time to read the whole volume, in the plan's order, from a cold cache of chunks (the system's own is warm).
-pub(crate) async fn measure(bench: &Bench) -> Result<Duration> {
+pub(crate) async fn measure(bench: &Bench) -> Result<Taken> {
     let reader = bench.reader().await?;
-    let began = Instant::now();
+    let clock = Clock::start();
     let reading = stream::iter(bench.plan.steps(bench.column)).map(|step| {
         let reader = reader.clone();
         tokio::spawn(async move { reader.read(step.read).await })
@@ -19,5 +18,5 @@ pub(crate) async fn measure(bench: &Bench) -> Result<Duration> {
     while let Some(brick) = bricks.try_next().await? {
         drop(brick?);
     }
-    Ok(began.elapsed())
+    Ok(clock.taken())
 }

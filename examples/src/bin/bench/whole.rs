@@ -3,7 +3,6 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use haloflow_engine::fake::Fake;
@@ -18,6 +17,8 @@ use haloflow_pipeline::skip::Skip;
 use haloflow_pipeline::{LatticeChoice, Layout, Part, Progress, Report, Resources, Run, RunSettings, Values};
 use haloflow_volume::{Element, Environment, OutputRequest};
 use tokio_util::sync::CancellationToken;
+
+use crate::clock::{Clock, Taken};
 
 const PATCH: Zyx = [64; 3];
 const OVERLAP: Zyx = [10; 3];
@@ -94,6 +95,13 @@ fn output(target: &str) -> OutputRequest {
     }
 }
 
+/// The same with the numbers of the normalisation given, so that nothing but streaming is left to do: the bytes are the same.
+pub(crate) fn without_statistics(settings: &RunSettings, [low, high]: [f64; 2]) -> RunSettings {
+    let given = Some([low, high - low]);
+    let values = Values { normalisation: Normalisation::ZScore { given }, ..settings.values.clone() };
+    RunSettings { values, ..settings.clone() }
+}
+
 /// What the identity takes and gives.
 pub(crate) const fn spec(settings: &RunSettings) -> EngineSpec {
     EngineSpec {
@@ -107,11 +115,20 @@ pub(crate) const fn spec(settings: &RunSettings) -> EngineSpec {
     }
 }
 
-/// Runs from beginning to end: the report, and the time by the clock. An output of an earlier run is deleted first.
-pub(crate) async fn run(settings: &RunSettings) -> Result<(Report, Duration)> {
+/// Moves outputs of earlier runs aside. They are deleted with the benchmark's folder: for some seconds after many files were deleted, ext4
+/// looks long for a place for new ones, which is no run's work.
+pub(crate) fn make_way(settings: &RunSettings) -> Result<()> {
     for target in settings.output.targets.iter().map(Path::new).filter(|target| target.exists()) {
-        std::fs::remove_dir_all(target).with_context(|| format!("{} cannot be deleted", target.display()))?;
+        let mut places = (0..).map(|number: u32| target.with_extension(number.to_string()));
+        let aside = places.find(|place| !place.exists()).context("there is no place for an earlier output")?;
+        std::fs::rename(target, aside).with_context(|| format!("{} cannot be moved", target.display()))?;
     }
+    Ok(())
+}
+
+/// Runs from beginning to end: the report, and what it took.
+pub(crate) async fn run(settings: &RunSettings) -> Result<(Report, Taken)> {
+    make_way(settings)?;
     let run = Run {
         settings: settings.clone(),
         environment: Environment::empty(),
@@ -122,9 +139,9 @@ pub(crate) async fn run(settings: &RunSettings) -> Result<(Report, Duration)> {
         timeline: None,
         blocks: None,
     };
-    let began = Instant::now();
+    let clock = Clock::start();
     let (report, ended) = run.execute().await;
-    let took = began.elapsed();
+    let took = clock.taken();
     ended.context("the benchmark's run failed")?;
     Ok((report, took))
 }
