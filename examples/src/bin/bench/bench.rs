@@ -7,7 +7,7 @@ use haloflow_engine::EngineSpec;
 use haloflow_examples::volume::input;
 use haloflow_geometry::{Box3, Column, Plan};
 use haloflow_pipeline::{LatticeChoice, Report, RunSettings};
-use haloflow_volume::{AlignedBytes, CpuPool, Environment, InputOptions, VolumeReader};
+use haloflow_volume::{AlignedBytes, CpuPool, Environment, VolumeReader};
 
 use crate::synthetic::Synthetic;
 use crate::whole;
@@ -43,9 +43,8 @@ impl Bench {
         Ok(Self { settings, report, plan, column: Column { y, x }, spec, cpu, volume, written })
     }
 
-    /// The input, with nothing in its cache, which is as large as the run's.
+    /// The input.
     pub(crate) async fn reader(&self) -> Result<VolumeReader> {
-        let options = InputOptions { cache_bytes: self.report.memory.cache, ..self.settings.input.clone() };
-        Ok(VolumeReader::open(&options, &Environment::empty(), &self.cpu).await?)
+        Ok(VolumeReader::open(&self.settings.input, &Environment::empty(), &self.cpu).await?)
     }
 }
