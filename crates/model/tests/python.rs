@@ -26,3 +26,8 @@ fn export() {
 fn compile() {
     run("test_compile.py");
 }
+
+#[test]
+fn winograd() {
+    run("test_winograd.py");
+}
