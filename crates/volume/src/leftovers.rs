@@ -3,6 +3,9 @@
 //! The reads of a run are known beforehand, in their order. When a chunk has been decoded it is cut into a piece for every read that still
 //! wants voxels of it, and a read takes its pieces instead of fetching their chunks. Pieces and not chunks are kept, since blocks share thin
 //! slabs only: a whole chunk for five of its voxels would take all the memory. What does not fit is chosen by [`Shelf`].
+//!
+//! The shelf holds what reads to come want. Pieces of a read under way are in the memory of its own voxels, which are not there yet: however
+//! many reads are ahead of each other, they fetch nothing twice.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -32,7 +35,7 @@ struct Shared {
 
 struct State {
     shelf: Shelf,
-    /// By the order of the read that wants them. A piece may be on the shelf before it is cut.
+    /// By the order of the read that wants them. A piece is on the shelf before it is cut.
     pieces: HashMap<u64, HashMap<Chunk, Arc<Unit>>>,
     /// The last read that has begun.
     begun: Option<u64>,
@@ -41,9 +44,14 @@ struct State {
 }
 
 impl State {
-    fn wants(&self, order: u64, chunk: &[u64]) -> bool {
-        let is_to_come = self.begun.is_none_or(|begun| order > begun);
-        is_to_come || self.reading.get(&order).is_some_and(|has| !has.contains(chunk))
+    fn is_to_come(&self, order: u64) -> bool {
+        self.begun.is_none_or(|begun| order > begun)
+    }
+
+    /// Whether the read of this order is under way and has not got the chunk.
+    fn lacks(&self, order: u64, chunk: &[u64]) -> bool {
+        let has_piece = self.pieces.get(&order).is_some_and(|pieces| pieces.contains_key(chunk));
+        !has_piece && self.reading.get(&order).is_some_and(|has| !has.contains(chunk))
     }
 }
 
@@ -56,18 +64,21 @@ impl Leftovers {
         Self { shared: Arc::new(Shared { reads_of: Box::new(reads_of), loading, state }) }
     }
 
-    /// Bytes that are kept.
+    /// Bytes that are kept for reads to come.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.shared.lock().shelf.used()
     }
 
-    /// A read begins: to be told in order. Nothing is kept for a read that was left out.
+    /// A read begins, and there is memory for its voxels: to be told in order. Nothing is kept for a read that was left out.
     #[must_use]
     pub fn begin(&self, read: Read) -> Turn {
-        let mut state = self.shared.lock();
-        state.begun = state.begun.max(Some(read.order));
-        state.reading.insert(read.order, HashSet::new());
+        let State { shelf, pieces, begun, reading } = &mut *self.shared.lock();
+        *begun = (*begun).max(Some(read.order));
+        reading.insert(read.order, HashSet::new());
+        for chunk in pieces.get(&read.order).into_iter().flat_map(HashMap::keys) {
+            shelf.take(chunk, read.order);
+        }
         Turn { shared: Arc::new(InTurn { leftovers: self.clone(), read }) }
     }
 }
@@ -98,24 +109,9 @@ struct InTurn {
 
 impl Drop for InTurn {
     fn drop(&mut self) {
-        let State { shelf, pieces, reading, .. } = &mut *self.leftovers.shared.lock();
-        reading.remove(&self.read.order);
-        for chunk in pieces.remove(&self.read.order).unwrap_or_default().into_keys() {
-            shelf.take(&chunk, self.read.order);
-        }
-    }
-}
-
-/// A piece that its read has taken: on the shelf's books until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    turn: Turn,
-    chunk: Chunk,
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.turn.lock().shelf.take(&self.chunk, self.turn.order());
+        let mut state = self.leftovers.shared.lock();
+        state.reading.remove(&self.read.order);
+        drop(state.pieces.remove(&self.read.order));
     }
 }
 
@@ -138,14 +134,14 @@ impl Turn {
         &self.shared.leftovers.shared.loading
     }
 
-    /// This read's piece of a chunk, if it is kept.
-    pub(crate) fn take(&self, chunk: &[u64]) -> Option<(Arc<Unit>, Taken)> {
+    /// This read's piece of a chunk, if there is one.
+    pub(crate) fn take(&self, chunk: &[u64]) -> Option<Arc<Unit>> {
         let mut state = self.lock();
         let (chunk, piece) = state.pieces.get_mut(&self.order())?.remove_entry(chunk)?;
         if let Some(has) = state.reading.get_mut(&self.order()) {
-            has.insert(Arc::clone(&chunk));
+            has.insert(chunk);
         }
-        Some((piece, Taken { turn: self.clone(), chunk }))
+        Some(piece)
     }
 
     /// This read has a whole chunk: nothing needs to be kept of it for this one.
@@ -160,26 +156,33 @@ impl Turn {
     /// long as it takes to copy a chunk, and holds the chunk and its pieces meanwhile.
     pub(crate) fn keep(&self, chunk: &[u64], cell: &Box3, voxel_bytes: usize, cut: impl Fn(&Box3) -> Arc<Unit>) {
         let reads = (self.shared.leftovers.shared.reads_of)(cell);
+        let part = |read: &Read| (read.order, read.region.intersect(cell));
         let mut wanted: Vec<(u64, Box3)> = Vec::new();
         {
             let mut state = self.lock();
-            let others = reads.iter().filter(|read| read.order != self.order() && state.wants(read.order, chunk));
-            wanted.extend(others.map(|read| (read.order, read.region.intersect(cell))));
-            wanted.retain(|(order, _)| !state.shelf.has(chunk, *order));
-            let sizes = wanted.iter().map(|(order, part)| (*order, (voxel_bytes * part.voxels()) as u64));
+            let to_come = reads.iter().filter(|read| state.is_to_come(read.order));
+            let to_come = to_come.map(part).filter(|(order, _)| !state.shelf.has(chunk, *order)).collect::<Vec<_>>();
+            let sizes = to_come.iter().map(|(order, part)| (*order, (voxel_bytes * part.voxels()) as u64));
             for (chunk, order) in state.shelf.keep(chunk, self.order(), sizes) {
                 if let Some(pieces) = state.pieces.get_mut(&order) {
                     pieces.remove(&chunk);
                 }
             }
-            wanted.retain(|(order, _)| state.shelf.has(chunk, *order));
+            let under_way = reads.iter().filter(|read| read.order != self.order() && state.lacks(read.order, chunk));
+            wanted.extend(under_way.map(part));
+            wanted.extend(to_come.into_iter().filter(|(order, _)| state.shelf.has(chunk, *order)));
         }
         for (order, part) in wanted {
             let piece = cut(&part);
             let mut state = self.lock();
-            if !state.wants(order, chunk) {
+            let is_kept = if state.is_to_come(order) {
+                state.shelf.has(chunk, order)
+            } else {
+                // It may have begun since, or ended.
                 state.shelf.take(chunk, order);
-            } else if state.shelf.has(chunk, order) {
+                state.lacks(order, chunk)
+            };
+            if is_kept {
                 state.pieces.entry(order).or_default().insert(chunk.into(), piece);
             }
         }

@@ -13,7 +13,7 @@ use crate::carried::carried;
 use crate::fetch::{Permit, Permitted, UnitSource};
 use crate::gather::{Placement, Unit, gather};
 use crate::input::Input;
-use crate::leftovers::{Taken, Turn};
+use crate::leftovers::Turn;
 use crate::{
     AlignedBytes, Brick, CounterSnapshot, CpuPool, Element, Environment, InputDescription, StorageCounters,
     StorageObserver, VolumeError,
@@ -61,12 +61,12 @@ pub(crate) type Arrived = (Needed, Held);
 pub(crate) struct Held {
     unit: Arc<Unit>,
     permit: Option<Permit>,
-    _taken: Option<Taken>,
 }
 
 impl Held {
-    fn taken((unit, taken): (Arc<Unit>, Taken)) -> Self {
-        Self { unit, permit: None, _taken: Some(taken) }
+    /// A piece, which is in the memory of its read.
+    fn piece(unit: Arc<Unit>) -> Self {
+        Self { unit, permit: None }
     }
 }
 
@@ -307,13 +307,13 @@ impl VolumeReader {
         let (index, _) = needed;
         let piece = || turn.and_then(|turn| turn.take(index));
         if let Some(piece) = piece() {
-            return Ok(Held::taken(piece));
+            return Ok(Held::piece(piece));
         }
         let (mut permit, mut own, mut load) = (None, None, Some(load));
         let loading = async {
             // Whoever was loading it until now has left the piece.
             own = piece();
-            if let Some((unit, _)) = &own {
+            if let Some(unit) = &own {
                 return Ok(Arc::clone(unit));
             }
             let loaded = load.take().ok_or_else(|| VolumeError::internal("a chunk was loaded twice"))?.await?;
@@ -324,12 +324,12 @@ impl VolumeReader {
         let unit = turn.map_or(&self.cache, Turn::loading).try_get_with(index.clone(), loading).await;
         let mut unit = unit.map_err(|error: Arc<VolumeError>| (*error).clone())?;
         if let Some(piece) = own {
-            return Ok(Held::taken(piece));
+            return Ok(Held::piece(piece));
         }
         if let (Unit::Part(..), Some(load)) = (&*unit, load) {
             // Whoever was waited for has found its own piece.
             if let Some(piece) = piece() {
-                return Ok(Held::taken(piece));
+                return Ok(Held::piece(piece));
             }
             let (loaded, taken) = self.leave(needed, turn, load.await?).await?;
             (unit, permit) = (loaded, Some(taken));
@@ -337,7 +337,7 @@ impl VolumeReader {
         if let Some(turn) = turn {
             turn.has(index);
         }
-        Ok(Held { unit, permit, _taken: None })
+        Ok(Held { unit, permit })
     }
 
     /// Leaves of a chunk what later reads want. The permit comes back with the chunk, so that a cancelled read cannot exceed the limit.

@@ -1,7 +1,8 @@
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use haloflow_engine::ElementKind;
-use haloflow_geometry::{Box3, Geometry, Lattice, Seam, Selection, Zyx};
+use haloflow_geometry::{Box3, Geometry, Lattice, Read, Seam, Selection, Zyx};
 use haloflow_volume::Shelf;
 use proptest::prelude::*;
 
@@ -175,20 +176,32 @@ proptest! {
     }
 }
 
-/// Chunks that the steps of a plan fetch if a run keeps pieces of them as it does, over the chunks that there are.
-fn fetched(plan: &Plan, unit: usize, bytes: u64, (column, split): (Column, MemorySplit)) -> f64 {
+/// Chunks that the steps of a plan fetch if a run keeps pieces of them as it does, over the chunks that there are. Steps are read one by
+/// one, or `ahead` at one time, of which the last comes first.
+fn fetched(plan: &Plan, unit: usize, bytes: u64, ahead: usize, (column, split): (Column, MemorySplit)) -> f64 {
     let (mut shelf, mut count) = (Shelf::new(split.cache), 0_u64);
-    for step in plan.steps(column) {
-        let now = plan.read_of(column, &step).order;
-        for cell in step.read.cells([unit; 3]).indices() {
-            let (chunk, cell) = (cell.map(|place| place as u64), Box3::of_cell(cell, [unit; 3]));
-            if shelf.take(&chunk, now) {
-                continue;
+    let steps: Vec<_> = plan.steps(column).collect();
+    for steps in steps.chunks(ahead) {
+        // What those under way have of a chunk is not on the shelf.
+        let reads: Vec<_> = steps.iter().map(|step| plan.read_of(column, step)).collect();
+        let cells = |read: &Read| read.region.cells([unit; 3]).indices();
+        let begun: Vec<HashSet<Zyx>> = reads
+            .iter()
+            .map(|read| cells(read).filter(|cell| shelf.take(&cell.map(|place| place as u64), read.order)).collect())
+            .collect();
+        let mut got: HashSet<Zyx> = HashSet::new();
+        for (read, has) in reads.iter().zip(begun).rev() {
+            for cell in cells(read).filter(|cell| !has.contains(cell)) {
+                if !got.insert(cell) {
+                    continue;
+                }
+                count += 1;
+                let (chunk, cell) = (cell.map(|place| place as u64), Box3::of_cell(cell, [unit; 3]));
+                let last = reads.last().map_or(0, |read| read.order);
+                let later = plan.reads_of(column, &cell).into_iter().filter(|read| read.order > last);
+                let pieces = later.map(|read| (read.order, read.region.intersect(&cell).voxels() as u64 * bytes));
+                drop(shelf.keep(&chunk, read.order, pieces));
             }
-            count += 1;
-            let later = plan.reads_of(column, &cell).into_iter().filter(|read| read.order > now);
-            let pieces = later.map(|read| (read.order, read.region.intersect(&cell).voxels() as u64 * bytes));
-            drop(shelf.keep(&chunk, now, pieces));
         }
     }
     assert_eq!(shelf.used(), 0, "everything that is kept is wanted");
@@ -207,14 +220,16 @@ fn what_is_read_is_about_what_the_split_says() {
                 let transfer = 2 * 4 * 2 * (unit as u64).pow(3);
                 let given =
                     split(memory * MIB, &Demand { unit: [unit; 3], transfer, ..demand(&plan, &spec, 3) }).unwrap();
-                let times = fetched(&plan, unit, 2, given);
+                let times = fetched(&plan, unit, 2, 1, given);
                 let said = given.1.read as f64 / (2 * volume.iter().product::<usize>()) as f64;
                 println!(
                     "{volume:?} in chunks of {unit}, {memory} MiB: {times:.3}, said {said:.3}, column {:?}, {:?}",
                     given.0, given.1
                 );
                 assert!(times <= said * 1.05, "{times} {said}");
-                told.push((volume, unit, memory, times));
+                let disorderly = fetched(&plan, unit, 2, 6, given);
+                println!("{disorderly:.3} if six are read at one time");
+                told.push((volume, unit, memory, times.max(disorderly)));
             }
         }
     }
@@ -222,8 +237,10 @@ fn what_is_read_is_about_what_the_split_says() {
         told.iter().find(|told| (told.0, told.1, told.2) == (volume, unit, memory)).map(|told| told.3)
     };
     for unit in [64, 128] {
-        assert!(of([1024; 3], unit, 4096) <= Some(1.05));
-        assert!(of([2048, 256, 256], unit, 512) <= Some(1.3));
+        assert_eq!(of([1024; 3], unit, 4096), Some(1.0));
+        for volume in [[1024; 3], [2048, 512, 512], [2048, 256, 256]] {
+            assert!(of(volume, unit, 512) <= Some(1.3));
+        }
     }
 }
 
@@ -234,7 +251,7 @@ fn columns_of_the_volume_lattice_keep_what_they_share() {
         let spec = spec(&plan, 64);
         let given =
             split(memory * MIB, &Demand { unit: [128; 3], transfer: 512 * MIB, ..demand(&plan, &spec, 3) }).unwrap();
-        let times = fetched(&plan, 128, 2, given);
+        let times = fetched(&plan, 128, 2, 8, given);
         println!("{volume:?}, {memory} MiB: {times:.3}, column {:?}, {:?}", given.0, given.1);
         assert!(times <= most, "{times}");
     }
