@@ -7,7 +7,7 @@ use haloflow_engine::EngineSpec;
 use haloflow_examples::volume::input;
 use haloflow_geometry::{Box3, Column, Plan};
 use haloflow_pipeline::{LatticeChoice, Report, RunSettings};
-use haloflow_volume::{AlignedBytes, CpuPool, Environment, VolumeReader};
+use haloflow_volume::{AlignedBytes, CpuPool, Environment, Leftovers, VolumeReader};
 
 use crate::synthetic::Synthetic;
 use crate::whole;
@@ -41,6 +41,12 @@ impl Bench {
             written.extend(channels.into_iter().map(|voxels| (tile, voxels)));
         }
         Ok(Self { settings, report, plan, column: Column { y, x }, spec, cpu, volume, written })
+    }
+
+    /// What the reads of a run share, with as much room as it had.
+    pub(crate) fn leftovers(&self) -> Leftovers {
+        let (plan, column) = (Arc::clone(&self.plan), self.column);
+        Leftovers::new(self.report.memory.cache, move |cell| plan.reads_of(column, cell))
     }
 
     /// The input.

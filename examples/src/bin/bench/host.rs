@@ -9,15 +9,18 @@ use haloflow_volume::CpuPool;
 
 use crate::bench::Bench;
 use crate::figures::Figures;
-use crate::synthetic::{Synthetic, blobs};
+use crate::synthetic::{Synthetic, gamma};
 use crate::{cast, kernels, merge, prepare, read, whole, write};
 
 /// What is measured.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Voxels along each side of the volume.
-    #[arg(long, default_value = "256")]
+    #[arg(long, default_value = "512")]
     size: NonZeroUsize,
+    /// Voxels along each side of a chunk.
+    #[arg(long, default_value = "128")]
+    chunk: NonZeroUsize,
     /// How often everything is measured; the medians are shown.
     #[arg(long, default_value = "3")]
     repeat: NonZeroUsize,
@@ -35,7 +38,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let folder = tempfile::tempdir_in(&parent).with_context(|| format!("{} takes no folder", parent.display()))?;
     let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let cpu = CpuPool::new(cores)?;
-    let volume = Synthetic { size: arguments.size.get(), chunk: [64; 3], voxel: blobs };
+    let volume = Synthetic { size: arguments.size.get(), chunk: [arguments.chunk.get(); 3], voxel: gamma };
     let source = folder.path().join("input.ome.zarr").display().to_string();
     volume.write(&source, &cpu).await?;
 

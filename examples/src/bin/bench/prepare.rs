@@ -24,9 +24,9 @@ pub(crate) async fn measure(bench: &Bench) -> Result<Taken> {
     let &[low, high] = bench.report.normalisation.first().context("the run took no statistics")?;
     let normaliser = Normaliser::shift_and_scale(low, high - low, EPS).tabulated(Element::U16, bench.spec.input);
     let mut batch = vec![0; bench.spec.batch * bench.spec.input_row_bytes()];
-    let mut took = Taken::default();
+    let (mut took, leftovers) = (Taken::default(), bench.leftovers());
     for step in bench.plan.steps(bench.column) {
-        let brick = reader.read(step.read).await?;
+        let brick = reader.read_in_turn(&leftovers.begin(bench.plan.read_of(bench.column, &step))).await?;
         let (plan, spec, normaliser) = (Arc::clone(&bench.plan), bench.spec.clone(), normaliser.clone());
         let work = move || {
             let clock = Clock::start();

@@ -1,10 +1,7 @@
 //! Reading alone: every region of the plan, fetched, decoded and gathered, as many at a time as in a run.
 
-use std::sync::Arc;
-
 use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
-use haloflow_volume::Leftovers;
 
 use crate::bench::Bench;
 use crate::clock::{Clock, Taken};
@@ -12,8 +9,7 @@ use crate::clock::{Clock, Taken};
 /// The time to read the whole volume, in the plan's order, with as much kept for later reads as in the run (the system's cache is warm).
 pub(crate) async fn measure(bench: &Bench) -> Result<Taken> {
     let reader = bench.reader().await?;
-    let (plan, column) = (Arc::clone(&bench.plan), bench.column);
-    let leftovers = Leftovers::new(bench.report.memory.cache, move |cell| plan.reads_of(column, cell));
+    let leftovers = bench.leftovers();
     let clock = Clock::start();
     let reading = stream::iter(bench.plan.steps(bench.column)).map(|step| {
         let (reader, turn) = (reader.clone(), leftovers.begin(bench.plan.read_of(bench.column, &step)));

@@ -1,5 +1,4 @@
-//! Synthetic volumes: bright blobs on an uneven background, with camera noise, which compress about as badly as a real volume; and
-//! noise alone.
+//! Synthetic volumes.
 
 use anyhow::Result;
 use haloflow_examples::volume::NewVolume;
@@ -49,16 +48,6 @@ pub(crate) fn voxels(region: Box3, voxel_at: fn(Zyx) -> u16) -> Vec<u16> {
         }
     });
     voxels
-}
-
-/// A blob in every cell of 32 voxels, a background that rises along x, and noise of some thirty steps.
-pub(crate) fn blobs(place: Zyx) -> u16 {
-    let [z, y, x] = place.map(|axis| axis % 32).map(|axis| axis.abs_diff(16) as u64);
-    let blob = 4000_u64.saturating_sub(40 * (z * z + y * y + x * x));
-    let noise = random(place);
-    // Two throws of a die make a triangle, which is close enough to a bell.
-    let noise = (noise & 31) + (noise >> 32 & 31);
-    (200 + place[2] as u64 % 1024 / 8 + blob + noise) as u16
 }
 
 /// Draws from a gamma distribution of shape 2, times 60: sums of two exponential ones.
