@@ -5,8 +5,10 @@ import sys
 import unittest
 from argparse import Namespace
 from pathlib import Path
+from unittest import mock
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
@@ -14,6 +16,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "crates/engine-torch/python"))
 
 from haloflow_models import forms, package, winograd  # noqa: E402
+from haloflow_models.failure import Cannot  # noqa: E402
 
 TOLERANCE = 1e-5
 SHAPES = ({0: Dim("batch", min=1, max=64)},)
@@ -39,9 +42,14 @@ def rewritten(network: nn.Module, depth: int, channels: int = 32, kind: torch.dt
     return winograd.rewritten(forms.export(network.to(kind), torch.rand(2, channels, depth, 6, 5, dtype=kind), SHAPES))
 
 
-def replaced(module: nn.Module) -> int:
+def replaced(module: nn.Module | None) -> int:
     """How many convolutions are of the other kind."""
-    return sum(isinstance(layer, winograd.Winograd) for layer in module.modules())
+    return 0 if module is None else sum(isinstance(layer, winograd.Winograd) for layer in module.modules())
+
+
+def request_for(device: str, kind: str) -> Namespace:
+    """What a package is asked for."""
+    return Namespace(device=device, kind=kind, batch=2, patch=[8, 6, 5], dynamic=False)
 
 
 def targets(module: nn.Module) -> list[str]:
@@ -124,17 +132,74 @@ class Winograd(unittest.TestCase):
         ):
             with self.subTest(network=network, depth=depth):
                 self.assertEqual(replaced(rewritten(network, depth, channels)), 0)
+        without_rows = forms.export(convolution(32, 32), torch.rand(32, 8, 9, 9), None)
+        self.assertIsNone(winograd.rewritten(without_rows))
 
     def test_only_f32_on_a_cpu_is_rewritten(self) -> None:
         network = convolution(32, 32)
         cases = ("cpu", "f32", 6), ("cpu", "f16", 0), ("cpu", "bf16", 0), ("cuda:0", "f32", 0)
         for device, kind, convolutions in cases:
-            request = Namespace(device=device, kind=kind, batch=2, patch=[8, 6, 5], dynamic=False)
             example = torch.rand(2, 32, 8, 6, 5).to(package.KINDS[kind])
             exported = forms.export(network.to(example.dtype), example, None)
-            made = package.faster(exported, example, request)
-            found = sum("conv2d" in str(node.target) for node in made.graph.nodes)
+            made = package.with_fewer_multiplications(exported, example, request_for(device, kind))
+            found = sum("conv2d" in str(node.target) for node in made.graph.nodes) if made else 0
             self.assertEqual(found, convolutions, (device, kind))
+
+    def test_what_a_convolution_reads_may_be_changed_after_it(self) -> None:
+        class Changed(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.convolution, self.norm = convolution(32, 32), nn.BatchNorm3d(32)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                x = x + 1
+                y = self.convolution(x)
+                x.relu_()
+                return self.norm(y)
+
+        network, x = with_statistics(Changed()), torch.randn(2, 32, 8, 6, 5) - 1
+        module = winograd.rewritten(forms.export(network, x, None))
+        self.assertEqual(replaced(module), 1)
+        self.assertLess((module(x) - network(x)).abs().max() / network(x).abs().max(), TOLERANCE)
+
+    def test_a_normalisation_with_computed_weights_stays(self) -> None:
+        class Computed(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.convolution, self.norm = convolution(32, 32), nn.BatchNorm3d(32)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                norm = self.norm
+                y = self.convolution(x)
+                return F.batch_norm(y, norm.running_mean, norm.running_var, norm.weight + 1, norm.bias)
+
+        self.assertIn("aten.batch_norm.default", targets(self.assert_equal(with_statistics(Computed()), 8)))
+
+    def test_a_form_that_does_not_work_gives_way_to_the_program(self) -> None:
+        class Viewed(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.convolution = convolution(32, 32)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return F.relu(self.convolution(x)).view(x.shape[0], 32, -1)
+
+        example = torch.rand(2, 32, 8, 6, 5)
+        for network, refused, tried in (
+            (Viewed(), None, 1),
+            (convolution(32, 32), Cannot("too far from the program"), 2),
+            (convolution(32, 32), None, 1),
+        ):
+            exported = forms.export(network, example, None)
+            with (
+                mock.patch.object(package, "compile_to") as compiled,
+                mock.patch.object(package, "check", side_effect=[refused or 1e-6, 2e-6]),
+                mock.patch.object(package, "say"),
+            ):
+                difference = package.compiled(Path("package.pt2"), exported, example, request_for("cpu", "f32"))
+            made = [call.args[1] for call in compiled.call_args_list]
+            self.assertEqual((len(made), difference), (tried, 2e-6 if refused else 1e-6))
+            self.assertEqual(made[-1] is exported, refused is not None or isinstance(network, Viewed))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use crate::traversal::parts;
 use crate::{Box3, Column, Lattice, Plan, Step};
 
 /// A read that a plan makes.
@@ -35,8 +34,16 @@ impl Plan {
             }
             Lattice::Volume => {
                 let [depth, height, width] = self.tiles();
-                let columns =
-                    parts(height, column.y).flat_map(|y| parts(width, column.x).map(move |x| [0..depth, y.clone(), x]));
+                // Of the columns those whose tiles read the cell.
+                let columns = |axis: usize, count: usize, size: usize| {
+                    let plan = &self.axes()[axis];
+                    let tiles = met(0..plan.tiles().len(), cell, axis, |tile| plan.tile_box(tile));
+                    let size = size.max(1);
+                    let of_columns = tiles.start / size..if tiles.is_empty() { 0 } else { (tiles.end - 1) / size + 1 };
+                    of_columns.map(move |place| place * size..((place + 1) * size).min(count))
+                };
+                let columns = columns(1, height, column.y)
+                    .flat_map(|y| columns(2, width, column.x).map(move |x| [0..depth, y.clone(), x]));
                 columns.flat_map(|tiles| self.row_steps(&tiles, cell)).collect()
             }
         };

@@ -229,7 +229,7 @@ impl Plan {
 }
 
 /// Cuts `0..count` into ranges of `size`; the last may be smaller.
-pub(crate) fn parts(count: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+fn parts(count: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     let size = size.max(1);
     (0..count).step_by(size).map(move |start| start..(start + size).min(count))
 }

@@ -101,9 +101,9 @@ pub struct Forecast {
 /// What a run would move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
-    /// Chunks of the input, each fetched once if the cache is large enough.
+    /// Chunks of the input, each fetched once if what is wanted again can be kept.
     pub chunks: u64,
-    /// Whether the cache is large enough for that.
+    /// Whether it can.
     pub reads_once: bool,
     /// Their voxels, decoded.
     pub raw_bytes_read: u64,

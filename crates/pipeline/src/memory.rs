@@ -81,9 +81,8 @@ pub(crate) fn split(total: u64, demand: &Demand<'_>) -> Result<(Column, MemorySp
             let cache = reuse.kept.min(rest / 2);
             if let Some(need) = demand.plan.need_within(column, &footprint, spare(rest - cache)) {
                 // What columns share is kept from one to the next if there is room for that too.
-                let shared = reuse.all();
-                let fits = rest.checked_sub(shared).is_some_and(|left| need <= half_spare(left));
-                let cache = if fits { shared } else { cache };
+                let fits = |size: &u64| rest.checked_sub(*size).is_some_and(|left| need <= half_spare(left));
+                let cache = [reuse.ample(), reuse.all()].into_iter().find(fits).unwrap_or(cache);
                 return Ok((column, finish(total, demand, &reuse, cache, need)));
             }
         }
@@ -121,7 +120,7 @@ fn split_blocks(
         columns.sort_by_key(|(column, reuse)| (reuse.read(room), reuse.all().min(room), reread(demand, *column)));
         columns.into_iter().find_map(|(column, reuse)| {
             let need = demand.plan.need_within(*column, footprint, rest / ahead)?;
-            let cache = reuse.all().min(rest - need * ahead);
+            let cache = reuse.ample().min(rest - need * ahead);
             Some((reuse.read(cache), (*column, cache, need)))
         })
     };

@@ -58,6 +58,11 @@ impl AlignedBytes {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) const fn is_adopted(&self) -> bool {
+        matches!(self.memory, Memory::Bytes(_))
+    }
+
     /// The elements of the buffer. Bytes that do not fill an element at the end are left out; `T` must not need more than 8-byte
     /// alignment (an empty slice comes back if it does).
     #[must_use]

@@ -13,7 +13,7 @@ use crate::carried::carried;
 use crate::fetch::{Permit, Permitted, UnitSource};
 use crate::gather::{Placement, Unit, gather};
 use crate::input::Input;
-use crate::leftovers::Turn;
+use crate::leftovers::{Found, Turn};
 use crate::{
     AlignedBytes, Brick, CounterSnapshot, CpuPool, Element, Environment, InputDescription, StorageCounters,
     StorageObserver, VolumeError,
@@ -61,13 +61,6 @@ pub(crate) type Arrived = (Needed, Held);
 pub(crate) struct Held {
     unit: Arc<Unit>,
     permit: Option<Permit>,
-}
-
-impl Held {
-    /// A piece, which is in the memory of its read.
-    fn piece(unit: Arc<Unit>) -> Self {
-        Self { unit, permit: None }
-    }
 }
 
 impl AsRef<Unit> for Held {
@@ -258,7 +251,7 @@ impl VolumeReader {
             let permits;
             (brick, permits) = self.copy(brick, arrived).await?;
             // The cache evicts lazily; memory is bounded only if it does so before others may go on.
-            turn.map_or(&self.cache, Turn::loading).run_pending_tasks().await;
+            self.cache.run_pending_tasks().await;
             drop(permits);
         }
     }
@@ -266,7 +259,7 @@ impl VolumeReader {
     /// Reads a region that is one whole chunk, whose bytes become the brick's where nobody else needs them.
     async fn read_chunk(&self, region: Box3, needed: &Needed, turn: Option<&Turn>) -> Result<Brick, VolumeError> {
         let mut held = self.kept(needed, turn).await?;
-        turn.map_or(&self.cache, Turn::loading).run_pending_tasks().await;
+        self.cache.run_pending_tasks().await;
         match Arc::try_unwrap(held.unit) {
             Ok(Unit::Voxels(bytes)) => match AlignedBytes::adopt(bytes) {
                 Ok(adopted) => return Ok(Brick { region, element: self.element(), channels: vec![adopted] }),
@@ -304,39 +297,44 @@ impl VolumeReader {
         turn: Option<&Turn>,
         load: impl Future<Output = Result<Permitted, VolumeError>>,
     ) -> Result<Held, VolumeError> {
-        let (index, _) = needed;
-        let piece = || turn.and_then(|turn| turn.take(index));
-        if let Some(piece) = piece() {
-            return Ok(Held::piece(piece));
-        }
-        let (mut permit, mut own, mut load) = (None, None, Some(load));
-        let loading = async {
-            // Whoever was loading it until now has left the piece.
-            own = piece();
-            if let Some(unit) = &own {
-                return Ok(Arc::clone(unit));
+        let Some(turn) = turn else { return self.cached_or(&needed.0, load).await };
+        loop {
+            match turn.find(&needed.0) {
+                Found::Piece(unit) => return Ok(Held { unit, permit: None }),
+                Found::Theirs(mut loading) => {
+                    if loading.changed().await.is_ok()
+                        && let Some(error) = &*loading.borrow()
+                    {
+                        return Err(error.clone());
+                    }
+                }
+                Found::Ours(loading) => {
+                    let left = async { self.leave(needed, turn.clone(), load.await?).await };
+                    return match left.await {
+                        Ok((unit, permit)) => Ok(Held { unit, permit: Some(permit) }),
+                        Err(error) => {
+                            loading.fail(&error);
+                            Err(error)
+                        }
+                    };
+                }
             }
-            let loaded = load.take().ok_or_else(|| VolumeError::internal("a chunk was loaded twice"))?.await?;
-            let (unit, taken) = self.leave(needed, turn, loaded).await?;
+        }
+    }
+
+    async fn cached_or(
+        &self,
+        index: &[u64],
+        load: impl Future<Output = Result<Permitted, VolumeError>>,
+    ) -> Result<Held, VolumeError> {
+        let mut permit = None;
+        let load = async {
+            let (unit, taken) = load.await?;
             permit = Some(taken);
             Ok(unit)
         };
-        let unit = turn.map_or(&self.cache, Turn::loading).try_get_with(index.clone(), loading).await;
-        let mut unit = unit.map_err(|error: Arc<VolumeError>| (*error).clone())?;
-        if let Some(piece) = own {
-            return Ok(Held::piece(piece));
-        }
-        if let (Unit::Part(..), Some(load)) = (&*unit, load) {
-            // Whoever was waited for has found its own piece.
-            if let Some(piece) = piece() {
-                return Ok(Held::piece(piece));
-            }
-            let (loaded, taken) = self.leave(needed, turn, load.await?).await?;
-            (unit, permit) = (loaded, Some(taken));
-        }
-        if let Some(turn) = turn {
-            turn.has(index);
-        }
+        let unit = self.cache.try_get_with(index.to_vec(), load).await;
+        let unit = unit.map_err(|error: Arc<VolumeError>| (*error).clone())?;
         Ok(Held { unit, permit })
     }
 
@@ -344,10 +342,9 @@ impl VolumeReader {
     async fn leave(
         &self,
         (index, placement): &Needed,
-        turn: Option<&Turn>,
+        turn: Turn,
         (unit, permit): Permitted,
     ) -> Result<Permitted, VolumeError> {
-        let Some(turn) = turn.cloned() else { return Ok((unit, permit)) };
         let (shared, index, placement) = (Arc::clone(&self.shared), index.clone(), placement.clone());
         let work = move || {
             let size = shared.source.layout.codec.fill_bytes().len();
@@ -427,7 +424,10 @@ mod tests {
 
     use serde_json::json;
 
+    use haloflow_geometry::Read;
+
     use super::*;
+    use crate::Leftovers;
 
     async fn reader(requests: usize) -> VolumeReader {
         let environment = Environment::empty();
@@ -467,6 +467,17 @@ mod tests {
         assert_eq!(permits.available_permits(), 0);
         drop((one, same, absent));
         assert_eq!(permits.available_permits(), 2);
+    }
+
+    #[tokio::test]
+    async fn the_bytes_of_a_chunk_that_is_a_whole_region_become_its_brick() {
+        let reader = reader(2).await;
+        let read = |order: u64, x: usize| Read { order, region: Box3::new([0, 0, x], [2, 2, x + 2]) };
+        let leftovers = Leftovers::new(0, move |_| vec![read(0, 0)]);
+        for (order, x, adopted) in [(0, 0, true), (1, 1, false)] {
+            let brick = reader.read_in_turn(&leftovers.begin(read(order, x))).await.unwrap();
+            assert_eq!((brick.channels[0].is_adopted(), brick.channels[0][0]), (adopted, 9));
+        }
     }
 
     #[tokio::test]

@@ -9,12 +9,15 @@ pub(crate) type Chunk = Arc<[u64]>;
 /// The books of the pieces that are kept: which, and of what size. It holds no voxels.
 ///
 /// A chunk is cut into one piece for every later read that wants voxels of it. Where they do not fit, the piece gives way that costs most
-/// to keep: its bytes times the reads until it is wanted. To lose it costs one fetch, whatever its size is, so this is how the fewest
+/// to keep: its bytes times its distance in the order of reads. To lose it costs one fetch, whatever its size is, so this is how the fewest
 /// fetches are paid for. With it go the pieces of its chunk that are wanted later still: they are cut anew when the chunk is fetched again.
 #[derive(Debug)]
 pub struct Shelf {
     limit: u64,
+    /// Bytes of what may give way.
     used: u64,
+    /// Bytes of what may not.
+    held: u64,
     chunks: HashMap<Chunk, BTreeMap<u64, Kept>>,
     by_cost: BTreeSet<(u128, Chunk, u64)>,
 }
@@ -32,13 +35,24 @@ impl Shelf {
     /// An empty shelf for `limit` bytes.
     #[must_use]
     pub fn new(limit: u64) -> Self {
-        Self { limit, used: 0, chunks: HashMap::new(), by_cost: BTreeSet::new() }
+        Self { limit, used: 0, held: 0, chunks: HashMap::new(), by_cost: BTreeSet::new() }
     }
 
-    /// Bytes of what is kept, never more than the limit.
+    /// Bytes of what is kept: no more than the limit, unless what is held alone is more.
     #[must_use]
     pub const fn used(&self) -> u64 {
-        self.used
+        self.used + self.held
+    }
+
+    /// Holds bytes that do not give way until they are released.
+    pub fn hold(&mut self, bytes: u64) -> GaveWay {
+        self.held += bytes;
+        self.make_room()
+    }
+
+    /// Releases bytes that were held.
+    pub const fn release(&mut self, bytes: u64) {
+        self.held -= bytes;
     }
 
     /// Whether the piece of `chunk` for the read of this order is kept.
@@ -82,7 +96,7 @@ impl Shelf {
 
     fn make_room(&mut self) -> GaveWay {
         let mut gave_way = Vec::new();
-        while self.used > self.limit {
+        while self.used + self.held > self.limit {
             let Some((_, chunk, order)) = self.by_cost.last().cloned() else { break };
             let later = self.chunks.get_mut(&chunk).map(|kept| kept.split_off(&order)).unwrap_or_default();
             for (order, Kept { bytes, cost }) in later {
@@ -97,9 +111,9 @@ impl Shelf {
         gave_way
     }
 
-    /// Takes a piece down; false if it is not kept.
-    pub fn take(&mut self, chunk: &[u64], order: u64) -> bool {
-        let Some((chunk, mut kept)) = self.chunks.remove_entry(chunk) else { return false };
+    /// Takes a piece down: its bytes, if it is kept.
+    pub fn take(&mut self, chunk: &[u64], order: u64) -> Option<u64> {
+        let (chunk, mut kept) = self.chunks.remove_entry(chunk)?;
         let taken = kept.remove(&order);
         if let Some(Kept { bytes, cost }) = taken {
             self.by_cost.remove(&(cost, Arc::clone(&chunk), order));
@@ -108,7 +122,7 @@ impl Shelf {
         if !kept.is_empty() {
             self.chunks.insert(chunk, kept);
         }
-        taken.is_some()
+        taken.map(|kept| kept.bytes)
     }
 }
 
@@ -126,13 +140,19 @@ mod tests {
         // 60 bytes for two reads cost more than 10 for nine.
         assert_eq!(shelf.keep(&[2], 1, [(2, 20)]), [(Chunk::from([1]), 2)]);
         assert_eq!(shelf.used(), 60);
-        assert!(shelf.take(&[0], 1) && !shelf.take(&[0], 1) && shelf.has(&[0], 9));
+        assert_eq!((shelf.take(&[0], 1), shelf.take(&[0], 1), shelf.has(&[0], 9)), (Some(30), None, true));
         // The chunk is fetched again by a read that comes before: what was kept of it stays beside what is new, and goes with it.
         assert!(shelf.keep(&[0], 4, [(5, 50), (9, 11)]).is_empty());
         assert_eq!(shelf.used(), 80);
         assert_eq!(shelf.keep(&[3], 4, [(5, 30)]), [(Chunk::from([0]), 5), (Chunk::from([0]), 9)]);
         assert_eq!(shelf.used(), 50);
         assert_eq!(shelf.keep(&[4], 4, [(5, 101)]), [(Chunk::from([4]), 5)], "what can never fit");
+        // What is held takes its place, even if it is more than there is.
+        assert_eq!(shelf.hold(90), [(Chunk::from([3]), 5), (Chunk::from([2]), 2)]);
+        assert!(shelf.hold(20).is_empty());
+        assert_eq!((shelf.used(), shelf.keep(&[5], 4, [(5, 1)]).len()), (110, 1));
+        shelf.release(110);
+        assert!(shelf.keep(&[5], 4, [(5, 100)]).is_empty());
     }
 
     proptest! {
@@ -151,7 +171,7 @@ mod tests {
                         prop_assert!(kept.remove(&(chunk[0], order)).is_some());
                     }
                 } else {
-                    prop_assert_eq!(shelf.take(&[chunk], order), kept.remove(&(chunk, order)).is_some());
+                    prop_assert_eq!(shelf.take(&[chunk], order), kept.remove(&(chunk, order)));
                 }
                 prop_assert_eq!(shelf.used(), kept.values().sum::<u64>());
                 prop_assert!(shelf.used() <= limit);

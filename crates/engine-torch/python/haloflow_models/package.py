@@ -37,10 +37,7 @@ def run(request: Namespace) -> None:
         example = draw(request, channels)
         exported = export(module, example, request)
         with bundle.replacing(request.out) as fresh:
-            say(f"compiling for {request.device}")
-            compile_to(fresh, faster(exported, example, request), request)
-            say("running the package beside the program")
-            difference = check(fresh, exported, example, request)
+            difference = compiled(fresh, exported, example, request)
             note = describe(request, description, bundle.sha256(fresh))
     with bundle.replacing(request.out.with_suffix(".toml")) as fresh:
         fresh.write_text(toml_text.dumps(note))
@@ -134,11 +131,33 @@ def export(module: nn.Module, example: Tensor, request: Namespace) -> ExportedPr
     return exported
 
 
-def faster(exported: ExportedProgram, example: Tensor, request: Namespace) -> ExportedProgram:
-    """The program with fewer multiplications, where they are what a batch takes its time for."""
+def compiled(path: Path, exported: ExportedProgram, example: Tensor, request: Namespace) -> float:
+    """Compiles the program, with fewer multiplications if it can be done, and runs the package: how far it is from the program."""
+    try:
+        faster = with_fewer_multiplications(exported, example, request)
+        if faster is not None:
+            return compiled_and_checked(path, faster, exported, example, request)
+    except Exception as error:
+        say(f"with its convolutions rewritten the program does not work, so they are left as they are: {first_line(error)}")
+    return compiled_and_checked(path, exported, exported, example, request)
+
+
+def with_fewer_multiplications(exported: ExportedProgram, example: Tensor, request: Namespace) -> ExportedProgram | None:
+    """The same program for a CPU in f32, where multiplications are what a batch takes its time for; nothing if there are none to save."""
     if request.device != "cpu" or request.kind != "f32":
-        return exported
-    return export(winograd.rewritten(exported), example, request)
+        return None
+    module = winograd.rewritten(exported)
+    return None if module is None else export(module, example, request)
+
+
+def compiled_and_checked(
+    path: Path, form: ExportedProgram, exported: ExportedProgram, example: Tensor, request: Namespace
+) -> float:
+    """Compiles a form of the program and runs it beside the program."""
+    say(f"compiling for {request.device}")
+    compile_to(path, form, request)
+    say("running the package beside the program")
+    return check(path, exported, example, request)
 
 
 def compile_to(path: Path, exported: ExportedProgram, request: Namespace) -> None:

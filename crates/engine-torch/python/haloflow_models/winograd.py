@@ -85,10 +85,17 @@ def weighted(factors: tuple, tensors: list[Tensor]) -> Tensor:
     return sum(terms[1:], start=terms[0])
 
 
-def rewritten(exported: ExportedProgram) -> nn.Module:
-    """The program as a module whose convolutions that gain are of this kind, the normalisation after them folded in."""
+def rewritten(exported: ExportedProgram) -> nn.Module | None:
+    """The program as a module whose convolutions that gain are of this kind, the normalisation after them folded in; nothing if none gains.
+
+    What comes after a convolution may ask for more than its values, such as a layout of memory that these do not have: it
+    has to be tried.
+    """
     module = exported.module()
-    for index, node in enumerate([node for node in module.graph.nodes if node.target == CONVOLUTION and gains(node)]):
+    gaining = [node for node in module.graph.nodes if node.target == CONVOLUTION and gains(node)]
+    if not gaining:
+        return None
+    for index, node in enumerate(gaining):
         replace(module, node, f"winograd_{index}")
     module.graph.eliminate_dead_code()
     module.recompile()
@@ -98,26 +105,34 @@ def rewritten(exported: ExportedProgram) -> nn.Module:
 def gains(node: fx.Node) -> bool:
     """Whether the convolution may be rewritten, and has the channels and planes that make it faster then."""
     given = arguments(node)
-    constant = all(value is None or value.op == "get_attr" for value in (given["weight"], given["bias"]))
     ones = all(set(given[name]) == {1} for name in ("stride", "padding", "dilation"))
-    shape, depth = given["weight"].meta["val"].shape, given["input"].meta["val"].shape[2]
-    enough = min(shape[:2]) >= FEWEST_CHANNELS and depth >= FEWEST_PLANES
-    return constant and ones and given["groups"] == 1 and tuple(shape[2:]) == (3, 3, 3) and enough
+    weight, x = given["weight"].meta["val"], given["input"].meta["val"]
+    if not (constant(given, ("weight", "bias")) and ones and given["groups"] == 1 and node.users):
+        return False
+    if x.dim() != 5 or weight.dtype != torch.float32 or tuple(weight.shape[2:]) != (3, 3, 3):
+        return False
+    return min(weight.shape[:2]) >= FEWEST_CHANNELS and x.shape[2] >= FEWEST_PLANES
+
+
+def constant(given: dict, names: tuple) -> bool:
+    """Whether these arguments are left out, or parameters or buffers as they are."""
+    return all(given[name] is None or given[name].op == "get_attr" for name in names)
 
 
 def replace(module: fx.GraphModule, node: fx.Node, name: str) -> None:
     """Puts the same convolution of this kind in the place of one, and of the normalisation if one follows."""
     given = arguments(node)
     weight, bias = tensor(module, given["weight"]), tensor(module, given["bias"])
-    last = next(iter(node.users))
-    if len(node.users) == 1 and last.target == NORMALISATION and not arguments(last)["training"]:
-        norm, names = arguments(last), ("weight", "bias", "running_mean", "running_var")
+    last, names = next(iter(node.users)), ("weight", "bias", "running_mean", "running_var")
+    norm = arguments(last) if len(node.users) == 1 and last.target == NORMALISATION else None
+    if norm and not norm["training"] and constant(norm, names):
         scale, shift, mean, variance = (tensor(module, norm[name]) for name in names)
         weight, bias = fuse_conv_bn_weights(weight, bias, mean, variance, norm["eps"], scale, shift)
     else:
         last = node
     module.add_submodule(name, Winograd(weight, bias))
-    with module.graph.inserting_after(last):
+    # Right after the convolution, since what it reads may be changed in place later.
+    with module.graph.inserting_after(node):
         last.replace_all_uses_with(module.graph.call_module(name, (given["input"],)))
 
 

@@ -6,6 +6,9 @@ use haloflow_geometry::{Column, Lattice};
 
 use super::Demand;
 
+/// How many reads may have been fetched for others before their turn, where there is plenty of memory.
+const AHEAD: u64 = 6;
+
 /// What the reads along each axis share.
 #[derive(Debug)]
 pub(super) struct Overlaps {
@@ -18,7 +21,9 @@ pub(super) struct Reuse {
     /// What has to be kept, bytes, so that every chunk of a column is read once.
     pub(super) kept: u64,
     /// What a column leaves for the next ones.
-    pub(super) across: u64,
+    across: u64,
+    /// What reads that are ahead of others have of theirs, where there is plenty of memory.
+    ahead: u64,
     /// How much is kept, and what is then read of the whole volume, in decoded bytes: everything once; once for every column; again with
     /// every layer of reads along z; with every row; with every read.
     levels: [(u64, u64); 5],
@@ -48,6 +53,7 @@ impl Overlaps {
         Reuse {
             kept: layer + rows + beside,
             across,
+            ahead: AHEAD * bytes(z.longest * y.longest * if is_block { x.longest } else { wide }),
             levels: [
                 (layer + rows + beside + across, bytes(whole)),
                 (layer + rows + beside, bytes(z.whole * all_high * all_wide)),
@@ -60,9 +66,14 @@ impl Overlaps {
 }
 
 impl Reuse {
-    /// All that can be kept with profit.
+    /// All that can be kept with profit if one read comes after the other.
     pub(super) fn all(&self) -> u64 {
         self.kept.saturating_add(self.across)
+    }
+
+    /// All that can be kept with profit if reads overtake each other.
+    pub(super) fn ample(&self) -> u64 {
+        self.all().saturating_add(self.ahead)
     }
 
     /// What is read of the whole volume if `kept` bytes are kept: a part of what a level takes saves that part of what it saves.

@@ -14,8 +14,8 @@ use clap::Parser;
 use futures::{StreamExt, TryStreamExt, stream};
 use haloflow_examples::s3::S3Server;
 use haloflow_examples::volume::{NewVolume, input};
-use haloflow_geometry::Box3;
-use haloflow_volume::{AlignedBytes, CpuPool, Element, Environment, VolumeReader};
+use haloflow_geometry::{Box3, Read};
+use haloflow_volume::{AlignedBytes, CpuPool, Element, Environment, Leftovers, VolumeReader};
 use object_store::aws::AmazonS3Builder;
 use zarrs::array::Array;
 use zarrs_object_store::AsyncObjectStore;
@@ -96,7 +96,7 @@ async fn read(environment: &Environment, cpu: &CpuPool) -> Result<f64> {
     let began = Instant::now();
     let layers = stream::iter(whole.cells(layer).indices()).map(|cell| {
         let (reader, region) = (reader.clone(), Box3::of_cell(cell, layer).intersect(&whole));
-        tokio::spawn(async move { reader.read(region).await })
+        tokio::spawn(async move { reader.read_in_turn(&turn).await })
     });
     let bricks: Vec<_> = layers.buffered(4).try_collect().await?;
     let took = began.elapsed().as_secs_f64();
@@ -109,9 +109,12 @@ async fn read_chunks(environment: &Environment, cpu: &CpuPool, at_once: usize) -
     let reader = VolumeReader::open(&input(&format!("s3://{BUCKET}/{VOLUME}")), environment, cpu).await?;
     let (whole, unit) = (Box3::of_shape(reader.shape()), reader.unit());
     let cells = whole.cells(unit);
+    // Reads of a run that share nothing.
+    let leftovers = Leftovers::new(0, |_| Vec::new());
     let began = Instant::now();
-    let reading = cells.indices().map(|cell| {
+    let reading = cells.indices().enumerate().map(|(order, cell)| {
         let (reader, region) = (reader.clone(), Box3::of_cell(cell, unit).intersect(&whole));
+        let turn = leftovers.begin(Read { order: order as u64, region });
         async move { anyhow::Ok(tokio::spawn(async move { reader.read(region).await }).await??.region) }
     });
     let read: Vec<Box3> = stream::iter(reading).buffer_unordered(at_once).try_collect().await?;
