@@ -96,7 +96,7 @@ async fn read(environment: &Environment, cpu: &CpuPool) -> Result<f64> {
     let began = Instant::now();
     let layers = stream::iter(whole.cells(layer).indices()).map(|cell| {
         let (reader, region) = (reader.clone(), Box3::of_cell(cell, layer).intersect(&whole));
-        tokio::spawn(async move { reader.read_in_turn(&turn).await })
+        tokio::spawn(async move { reader.read(region).await })
     });
     let bricks: Vec<_> = layers.buffered(4).try_collect().await?;
     let took = began.elapsed().as_secs_f64();
@@ -115,7 +115,7 @@ async fn read_chunks(environment: &Environment, cpu: &CpuPool, at_once: usize) -
     let reading = cells.indices().enumerate().map(|(order, cell)| {
         let (reader, region) = (reader.clone(), Box3::of_cell(cell, unit).intersect(&whole));
         let turn = leftovers.begin(Read { order: order as u64, region });
-        async move { anyhow::Ok(tokio::spawn(async move { reader.read(region).await }).await??.region) }
+        async move { anyhow::Ok(tokio::spawn(async move { reader.read_in_turn(&turn).await }).await??.region) }
     });
     let read: Vec<Box3> = stream::iter(reading).buffer_unordered(at_once).try_collect().await?;
     let took = began.elapsed().as_secs_f64();
