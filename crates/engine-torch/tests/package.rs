@@ -115,3 +115,18 @@ fn the_module_runs_where_the_package_does_not() {
         assert!(error.message.contains(cause), "{error}");
     }
 }
+
+#[test]
+fn packages_that_come_and_go_at_one_time_all_find_their_files() {
+    std::thread::scope(|scope| {
+        for name in ["static.pt2", "dynamic.pt2", "static.pt2", "dynamic.pt2"] {
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    let options =
+                        TorchOptions { pad_short: name == "static.pt2", ..options(Ok(made().join(name)), true) };
+                    engine(options).unwrap();
+                }
+            });
+        }
+    });
+}

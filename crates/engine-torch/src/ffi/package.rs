@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::Once;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use tch::{Device, Tensor};
 use torch_sys::C_tensor;
@@ -38,6 +38,14 @@ unsafe extern "C" {
 
 static CHECK_INPUTS: Once = Once::new();
 
+/// libtorch unpacks a package into a folder for the time that it is loaded. Of several that come and go at one time one in some dozens does not
+/// find its own files there ("No device information found"), so they come and go one by one.
+static UNPACKING: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    UNPACKING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// An AOTInductor package on its device. It stays on the thread that loaded it.
 pub(crate) struct Package {
     raw: *mut RawPackage,
@@ -50,6 +58,7 @@ impl Package {
         // SAFETY: it sets a variable of the environment, once; nothing here reads that one but packages, which are loaded later.
         CHECK_INPUTS.call_once(|| unsafe { haloflow_package_check_inputs() });
         let mut raw = null_mut();
+        let _alone = alone();
         // SAFETY: `path` ends with a zero byte and outlives the call; `raw` is written on success only.
         checked(|text| unsafe { haloflow_package_load(path.as_ptr(), c_device(device), &raw mut raw, text) })?;
         Ok(Self { raw })
@@ -67,6 +76,7 @@ impl Package {
 
 impl Drop for Package {
     fn drop(&mut self) {
+        let _alone = alone();
         // SAFETY: `self.raw` came from `haloflow_package_load` and is freed here only.
         unsafe { haloflow_package_free(self.raw) }
     }
@@ -76,6 +86,7 @@ impl Drop for Package {
 pub(crate) fn metadata(path: &Path) -> Result<Vec<(String, String)>, Failure> {
     let path = c_path(path)?;
     let mut lines = null_mut();
+    let _alone = alone();
     // SAFETY: `path` ends with a zero byte and outlives the call; `lines` is a text to take on success.
     checked(|text| unsafe { haloflow_package_metadata(path.as_ptr(), &raw mut lines, text) })?;
     let lines = take_text(lines);
